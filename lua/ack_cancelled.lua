@@ -1,0 +1,11 @@
+-- Script:  ack_cancelled
+-- Version: 1
+-- Args:    now (id token worker summary has_exit exit delay_ms)*
+-- Moves:   active -> cancelled
+-- Returns: ok, then a word an item: cancelled | completed | retried | failed | released | lost | not_found
+-- Events:  done (awaited jobs)
+--
+-- Atomic because a run that was interrupted for a cancel must end as exactly one ledger entry, without an
+-- exit, whatever the sweep or another worker tries at the same time.
+-- include: ack
+return ack_all(ack_cancel)

@@ -1,0 +1,13 @@
+-- What every transition into a finished state does, whichever it is.
+-- include: ledger
+local function finish(job, state, set, unset)
+  job.finished_at = NOW_TEXT
+  set[#set + 1] = 'finished_at'
+  set[#set + 1] = NOW_TEXT
+  if job.awaited then
+    unset[#unset + 1] = 'awaited'
+    write_later('PUBLISH', done_channel(job.id), state)
+    job.awaited = false
+  end
+  move(job, state, set, unset)
+end

@@ -1,0 +1,29 @@
+-- Reads a record once per call. A second item of the same batch that names the same job sees what
+-- the first one decided, because both hold the same table.
+-- include: keys
+local JOB_FIELDS = {
+  'state', 'queue', 'name', 'priority', 'seq', 'enqueued_at', 'run_at', 'token', 'worker',
+  'processed_at', 'runs', 'attempts_made', 'stalled_count', 'cancel_requested', 'acked_token',
+  'acked_as', 'awaited',
+}
+local jobs = {}
+
+-- Returns the job as a table of its fields (absent ones are false), or false for no record.
+local function load_job(id)
+  local job = jobs[id]
+  if job == nil then
+    local values = redis.call('HMGET', job_key(id), unpack(JOB_FIELDS))
+    job = false
+    if values[1] then
+      job = { id = id }
+      for i, field in ipairs(JOB_FIELDS) do job[field] = values[i] end
+    end
+    jobs[id] = job
+  end
+  return job
+end
+
+-- A counter of the record as a number; an absent one is 0.
+local function count_of(job, field)
+  return tonumber(job[field] or 0)
+end

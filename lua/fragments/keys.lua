@@ -1,0 +1,20 @@
+-- Every key of a store, derived from KEYS[1] (`{prefix}:meta`). Mirrors mq/keys.py, name by name.
+local ROOT = string.sub(KEYS[1], 1, -5)
+local META_KEY = KEYS[1]
+local SEQ_KEY = ROOT .. 'seq'
+local ACTIVE_KEY = ROOT .. 'active'
+local function job_key(id) return ROOT .. 'job:' .. id end
+local function payload_key(id) return ROOT .. 'payload:' .. id end
+local function extra_key(id) return ROOT .. 'extra:' .. id end
+local function exits_key(id) return ROOT .. 'exits:' .. id end
+local function waiting_key(queue, name) return ROOT .. 'waiting:' .. queue .. ':' .. name end
+local function delayed_key(queue) return ROOT .. 'delayed:' .. queue end
+local function index_key(state, queue, name)
+  return ROOT .. 'index:' .. state .. ':' .. queue .. ':' .. name
+end
+local function finished_key(state, queue, name)
+  return ROOT .. 'finished:' .. state .. ':' .. queue .. ':' .. name
+end
+local function claims_key(worker) return ROOT .. 'claims:' .. worker end
+local function wake_key(queue, name) return ROOT .. 'wake:' .. queue .. ':' .. name end
+local function done_channel(id) return ROOT .. 'done:' .. id end

@@ -1,0 +1,151 @@
+"""Calls a script by its SHA and outlives what can happen on the way.
+
+The client repeats nothing by itself: a script whose reply was lost has run. This module repeats whole
+operations instead, within a limit of time, and every operation of a store is built so that a repeat
+is recognised. NOSCRIPT is a normal answer (restart, SCRIPT FLUSH, failover): nothing ran, so the text is
+loaded with SCRIPT LOAD, never EVAL, and the call is made again; in a pipeline only the calls that failed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from mq import scripts
+from mq.connection import (
+    OLDEST_SERVER,
+    REDIS_FAILURES,
+    Endpoint,
+    is_noscript,
+    retryable,
+    store_error,
+)
+from mq.errors import StoreError
+
+T = TypeVar("T")
+Argument = str | bytes | int
+Call = tuple[str, Sequence[Argument]]
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+
+
+class ScriptCaller:
+    """Runs scripts of one store on one server.
+
+    Args:
+        endpoint: the server.
+        meta_key: KEYS[1] of every script.
+        retry_for_ms: how long a failed operation is repeated before StoreError is raised; 0 for once.
+    """
+
+    def __init__(self, endpoint: Endpoint, meta_key: str, retry_for_ms: int) -> None:
+        self.endpoint = endpoint
+        self.client = endpoint.client()
+        self._meta_key = meta_key
+        self._retry_for_s = retry_for_ms / 1000
+        self._scripts = scripts.load_scripts()
+        self._checked = endpoint.in_process
+
+    def call(self, name: str, *args: Argument) -> list[Any]:
+        """Run one script and return its reply."""
+        return self.repeat(lambda _: self._call_once(name, args))
+
+    def call_all(self, calls: Callable[[bool], Sequence[Call]]) -> list[list[Any]]:
+        """Run several scripts in one round trip and return their replies in order.
+
+        Args:
+            calls: gives the calls; told whether this is a repetition, which some calls must say.
+        """
+        return self.repeat(lambda repeated: self._pipeline(calls(repeated)))
+
+    def repeat(self, operation: Callable[[bool], T]) -> T:
+        """Run an operation, again after failures that may pass, within the time limit.
+
+        Raises:
+            StoreError: the failure will not pass, or did not in time.
+        """
+        give_up_at = time.monotonic() + self._retry_for_s
+        pause_s = _FIRST_PAUSE_S
+        repeated = False
+        while True:
+            try:
+                if not self._checked:
+                    self.check_server()
+                return operation(repeated)
+            except REDIS_FAILURES as error:
+                left_s = give_up_at - time.monotonic()
+                if not retryable(error) or left_s <= 0:
+                    raise store_error(error, self.endpoint.label) from error
+                # A replica that answered READONLY, or a half-open socket, must not be asked again.
+                self.client.connection_pool.disconnect(inuse_connections=False)
+                time.sleep(min(pause_s * random.uniform(0.5, 1), left_s))  # noqa: S311 jitter
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                repeated = True
+
+    def check_server(self) -> None:
+        """Check once that the server can do the work and its keyspace is one this release speaks.
+
+        Raises:
+            StoreError: the server is older than 6.2, or another mq wrote the keyspace.
+        """
+        version = self._server_version()
+        if version is not None and version < OLDEST_SERVER:
+            found = ".".join(map(str, version))
+            raise StoreError(
+                f"Redis at {self.endpoint.label} is {found}: mq needs 6.2 or later (or Valkey)"
+            )
+        self._call_once("counts", ("",))
+        self._checked = True
+
+    def _server_version(self) -> tuple[int, ...] | None:
+        try:
+            hello = self.client.execute_command("HELLO")
+        except REDIS_FAILURES as error:
+            if "unknown command" in str(error).lower():
+                return (5, 0)
+            if retryable(error) or "NOPERM" not in str(error):
+                raise
+            return None
+        flat = list(hello.items()) if isinstance(hello, dict) else list(zip(hello[::2], hello[1::2]))
+        text = {bytes(k): v for k, v in flat}.get(b"version", b"")
+        parts = bytes(text).decode(errors="replace").split(".")[:2]
+        return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else None
+
+    def _evalsha(self, name: str, args: Sequence[Argument]) -> tuple[Argument, ...]:
+        return ("EVALSHA", self._scripts[name].sha, 1, self._meta_key, *args)
+
+    def _load(self, name: str) -> None:
+        self.client.execute_command("SCRIPT LOAD", self._scripts[name].text)
+
+    def _call_once(self, name: str, args: Sequence[Argument]) -> list[Any]:
+        command = self._evalsha(name, args)
+        try:
+            reply = self.client.execute_command(*command)
+        except REDIS_FAILURES as error:
+            if not is_noscript(error):
+                raise
+            self._load(name)
+            reply = self.client.execute_command(*command)
+        return list(reply)
+
+    def _pipeline(self, calls: Sequence[Call]) -> list[list[Any]]:
+        replies: list[Any] = self._send(calls)
+        lost = [at for at, reply in enumerate(replies) if is_noscript(reply)]
+        if lost:
+            for name in {calls[at][0] for at in lost}:
+                self._load(name)
+            for at, reply in zip(lost, self._send([calls[at] for at in lost]), strict=True):
+                replies[at] = reply
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    def _send(self, calls: Sequence[Call]) -> list[Any]:
+        pipe = self.client.pipeline(transaction=False)
+        for name, args in calls:
+            pipe.execute_command(*self._evalsha(name, args))
+        return list(pipe.execute(raise_on_error=False))

@@ -1,0 +1,106 @@
+"""Every Redis key of a store, one function each; `lua/fragments/keys.lua` is its mirror.
+
+All keys of a store carry one hash tag, the prefix in braces, so that a cluster keeps them in one
+slot and a script may touch any of them. Text chosen by users (ids, dedup keys, metadata values)
+comes last in a key, where a colon in it cannot be mistaken for a separator: queue, job and metadata
+names never contain one.
+"""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from mq.states import JobState
+
+SCHEMA = 1
+"""Version of the keyspace. It rises only when stored data changes shape."""
+
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix` when it can be a hash tag, else raise ValueError saying what may be used."""
+    if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
+        raise ValueError(
+            f"prefix {prefix!r} is not usable: give 1 to 64 of A-Z a-z 0-9 . _ - "
+            "(mq adds the braces of the hash tag itself)"
+        )
+    return prefix
+
+
+@attrs.frozen
+class Keys:
+    """The key names of one store.
+
+    Args:
+        prefix: the store's prefix without braces, `mq` by default.
+    """
+
+    prefix: str = attrs.field(default="mq", validator=lambda _, __, value: check_prefix(value))
+
+    @property
+    def root(self) -> str:
+        """What every key of the store begins with."""
+        return "{" + self.prefix + "}:"
+
+    def meta(self) -> str:
+        """Hash: `schema`, `created`, `seen:<queue>:<name>` and `paused:<queue>` fields."""
+        return self.root + "meta"
+
+    def seq(self) -> str:
+        """Integer: the enqueue order, raised by one for every new place in line."""
+        return self.root + "seq"
+
+    def job(self, job_id: str) -> str:
+        """Hash: the record, plain fields a person can read."""
+        return self.root + "job:" + job_id
+
+    def payload(self, job_id: str) -> str:
+        """String: the payload's bytes; its existence is what makes an id taken."""
+        return self.root + "payload:" + job_id
+
+    def extra(self, job_id: str) -> str:
+        """Hash: metadata, trace, parent, progress: what few jobs have, or what is long."""
+        return self.root + "extra:" + job_id
+
+    def exits(self, job_id: str) -> str:
+        """Hash: attempt number -> encoded exit, for exits too long to stand on the record."""
+        return self.root + "exits:" + job_id
+
+    def waiting(self, queue: str, name: str) -> str:
+        """Sorted set by place in line: `seq - priority * 2^42`, lowest first."""
+        return f"{self.root}waiting:{queue}:{name}"
+
+    def delayed(self, queue: str) -> str:
+        """Sorted set by `run_at`, all names of a queue together."""
+        return f"{self.root}delayed:{queue}"
+
+    def active(self) -> str:
+        """Sorted set by lock expiry: every job that some worker holds."""
+        return self.root + "active"
+
+    def index(self, state: JobState, queue: str, name: str) -> str:
+        """Sorted set by `enqueued_at`: the jobs of one state, queue and name."""
+        return f"{self.root}index:{state.value}:{queue}:{name}"
+
+    def finished(self, state: JobState, queue: str, name: str) -> str:
+        """Sorted set by `finished_at`: the finished jobs of one state, queue and name."""
+        return f"{self.root}finished:{state.value}:{queue}:{name}"
+
+    def claims(self, worker: str) -> str:
+        """String with a TTL: nonce and ids of a worker's last claim, for a repeated call."""
+        return self.root + "claims:" + worker
+
+    def wake(self, queue: str, name: str) -> str:
+        """Sorted set of at most one member: present when a worker should look for work."""
+        return f"{self.root}wake:{queue}:{name}"
+
+    def control(self, worker: str) -> str:
+        """Sorted set: ids of jobs a worker is told to cancel; the empty member only wakes it."""
+        return self.root + "control:" + worker
+
+    def done(self, job_id: str) -> str:
+        """Channel on which a finishing script publishes the end of an awaited job."""
+        return self.root + "done:" + job_id

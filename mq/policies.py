@@ -1,0 +1,143 @@
+"""Backoff: how long a job waits after a failed run, as a value that travels on the record."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Literal
+
+import attrs
+
+from mq.durations import MAX_DELAY_MS, Duration, to_ms
+
+# Longer values would take the record out of Redis's compact encoding.
+MAX_TEXT_BYTES = 64
+MAX_FACTOR = 1_000.0
+# Enough for a policy, and the text of the record stays short.
+_DECIMALS = 4
+
+_TEXT = re.compile(
+    r"(?:(?P<immediate>immediate)|fixed (?P<fixed>\d{1,13})"
+    r"|exponential (?P<exponential>\d{1,13}) factor=(?P<factor>\d{1,4}(?:\.\d{1,4})?)"
+    r"(?: max=(?P<max>\d{1,13}))?(?: jitter=(?P<jitter>[01](?:\.\d{1,4})?))?)",
+    re.ASCII,
+)
+
+
+@attrs.frozen
+class Backoff:
+    """The delay after the n-th failed run: `delay_ms * factor ** (n - 1)`, at most `max_ms`.
+
+    `jitter` is the share of the delay, 0 to 1, that chance may take away: it never lengthens one.
+    """
+
+    kind: Literal["fixed", "exponential"] = "fixed"
+    delay_ms: int = 0
+    factor: float = 1.0
+    max_ms: int | None = None
+    jitter: float = 0.0
+
+    def delay_ms_for(self, failed_runs: int, random: Callable[[], float]) -> int:
+        """Return the wait in ms after `failed_runs` failures, always 0 to 100 years.
+
+        Args:
+            failed_runs: how many runs have failed, the last one included; less than 1 counts as 1.
+            random: gives a number from 0 to 1; called only when there is jitter.
+        """
+        ceiling = MAX_DELAY_MS if self.max_ms is None else min(self.max_ms, MAX_DELAY_MS)
+        # The smallest factor above 1 reaches the ceiling long before a million steps.
+        steps = min(max(failed_runs, 1) - 1, 1_000_000)
+        delay = min(self._grown(steps), ceiling)
+        if self.jitter:
+            delay -= round(delay * self.jitter * min(max(random(), 0.0), 1.0))
+        return max(delay, 0)
+
+    def _grown(self, steps: int) -> int:
+        if self.delay_ms == 0 or steps == 0 or self.factor == 1:
+            return self.delay_ms
+        # Compared as logarithms: the power itself overflows a float after a few hundred steps.
+        if math.log(self.delay_ms) + steps * math.log(self.factor) >= math.log(MAX_DELAY_MS):
+            return MAX_DELAY_MS
+        return round(self.delay_ms * self.factor**steps)
+
+    def encode(self) -> str:
+        """Return the policy as text of at most 64 bytes, readable in redis-cli."""
+        if self.kind == "fixed":
+            return f"fixed {self.delay_ms}" if self.delay_ms else "immediate"
+        text = f"exponential {self.delay_ms} factor={_decimal(self.factor)}"
+        if self.max_ms is not None:
+            text += f" max={self.max_ms}"
+        if self.jitter:
+            text += f" jitter={_decimal(self.jitter)}"
+        return text
+
+    @classmethod
+    def decode(cls, text: str) -> Backoff:
+        """Return the policy that `encode` wrote, or raise ValueError for any other text."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"not a backoff: {ascii(text)[:80]}")
+        if match["immediate"]:
+            return IMMEDIATE
+        if match["fixed"]:
+            return cls("fixed", int(match["fixed"]))
+        factor, jitter = float(match["factor"]), float(match["jitter"] or 0)
+        if not (1 <= factor <= MAX_FACTOR and jitter <= 1):
+            raise ValueError(f"not a backoff, factor or jitter out of range: {ascii(text)}")
+        ceiling = None if match["max"] is None else int(match["max"])
+        return cls("exponential", int(match["exponential"]), factor, ceiling, jitter)
+
+
+IMMEDIATE = Backoff()
+
+
+def fixed(delay: Duration) -> Backoff:
+    """Wait the same after every failed run."""
+    return Backoff("fixed", to_ms(delay, "fixed backoff delay"))
+
+
+def exponential(
+    delay: Duration,
+    factor: float = 2,
+    max: Duration | None = None,  # noqa: A002 the contract's word
+    jitter: float = 0,
+) -> Backoff:
+    """Wait `delay * factor ** (n - 1)` after the n-th failed run.
+
+    Args:
+        delay: the wait after the first failed run.
+        factor: 1 to 1000; kept to four decimals, as is `jitter`.
+        max: no wait is longer than this.
+        jitter: the share of each wait, 0 to 1, that chance may take away.
+
+    Raises:
+        ValueError, TypeError: for values out of range, or too many digits to fit the record.
+    """
+    backoff = Backoff(
+        "exponential",
+        to_ms(delay, "exponential backoff delay"),
+        _share(factor, "factor", 1.0, MAX_FACTOR),
+        None if max is None else to_ms(max, "exponential backoff max"),
+        _share(jitter, "jitter", 0.0, 1.0),
+    )
+    size = len(backoff.encode())
+    if size > MAX_TEXT_BYTES:
+        raise ValueError(
+            f"exponential backoff takes {size} bytes on the record, {MAX_TEXT_BYTES} are allowed; "
+            "use fewer decimals in factor and jitter, or a shorter max"
+        )
+    return backoff
+
+
+def _share(value: float, what: str, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"exponential backoff {what} must be a number, got {type(value).__name__}")
+    # NaN fails this comparison too.
+    if not low <= value <= high:
+        raise ValueError(f"exponential backoff {what} must be {low:g} to {high:g}")
+    return round(float(value), _DECIMALS)
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.{_DECIMALS}f}".rstrip("0").rstrip(".")

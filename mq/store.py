@@ -1,0 +1,529 @@
+"""The store: one method for each script, bytes in and bytes out.
+
+A store is one Redis and one prefix. It is usable without an App, by producers, workers and admin tools
+alike; it knows no definitions and never looks into a payload or an exit. Single forms of a verb raise
+the typed error of a refusal; batch forms return one outcome word an item.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from mq import ids
+from mq.calls import Argument, Call, ScriptCaller
+from mq.clock import Clock, ServerClock
+from mq.connection import REDIS_FAILURES, endpoint_of, store_error
+from mq.durations import to_ms
+from mq.errors import JobNotFoundError, LockLostError, MQError, StoreError
+from mq.keys import Keys
+from mq.records import (
+    RECORD_FIELDS,
+    Ack,
+    Attempt,
+    Claim,
+    Enqueued,
+    JobRecord,
+    Recovered,
+    Request,
+    extra_fields,
+)
+from mq.states import JobState, Outcome
+
+if TYPE_CHECKING:
+    import redis
+
+ENQUEUE_BATCH = 200
+ENQUEUE_BATCH_BYTES = 4 * 1024 * 1024
+ACK_BATCH = 100
+PROMOTE_BATCH = 100
+SWEEP_BATCH = 50
+COUNT_BATCH = 36
+"""Pairs of (queue, name) a counts call reads: 7 sets each, at most 256 sets a script."""
+_ID_TRIES = 5
+
+REFUSALS: dict[str, type[MQError]] = {"lost": LockLostError, "not_found": JobNotFoundError}
+"""Outcome words that are refusals, and the error the single form of a verb raises for each."""
+
+_REFUSAL_TEXT = {
+    "lost": "job {id} is no longer held under this token: its lock expired and it was taken over",
+    "not_found": "no job has the id {id!r}",
+}
+
+
+@attrs.frozen
+class ClaimRequest:
+    """What a worker asks for in one claim.
+
+    Args:
+        queues: queues in the order in which they are served.
+        names: job names it has handlers for.
+        token: what the claimed jobs are held under; the caller's own.
+        lock_ms: how long the lock lasts unless it is extended.
+        limit: most jobs to claim, 1 to 100.
+        worker: id of the worker, at most 64 bytes.
+    """
+
+    queues: Sequence[str]
+    names: Sequence[str]
+    token: str
+    lock_ms: int
+    limit: int = 1
+    worker: str = ""
+
+
+@attrs.frozen
+class Extended:
+    """What a heartbeat learns; unpacks as (lost, cancel_requested).
+
+    Args:
+        lost: ids whose token no longer holds them.
+        cancel_requested: ids with a pending cancel; their locks were extended too.
+    """
+
+    lost: tuple[str, ...]
+    cancel_requested: tuple[str, ...]
+
+    def __iter__(self) -> Any:
+        """Yield lost and cancel_requested."""
+        return iter((self.lost, self.cancel_requested))
+
+
+class Store:
+    """Jobs in one Redis under one prefix.
+
+    Args:
+        target: a URL (redis://, rediss://, unix://, memory://) or a `redis.Redis` whose settings are
+            copied; None for redis://localhost:6379/0.
+        prefix: 1 to 64 of `A-Z a-z 0-9 . _ -`; two prefixes on one database never meet.
+        clock: where the time of transitions comes from; the server's own by default.
+        retry_for: how long an operation is repeated while Redis cannot be reached.
+        id_generator: makes the ids of jobs enqueued without one.
+        settings: username, password, db and redis-py's ssl and socket options.
+
+    Raises:
+        StoreError: the address or an option cannot work.
+    """
+
+    def __init__(
+        self,
+        target: str | redis.Redis | None = None,
+        *,
+        prefix: str = "mq",
+        clock: Clock | None = None,
+        retry_for: float | str = "5s",
+        id_generator: Callable[[], str] = ids.new_id,
+        **settings: Any,
+    ) -> None:
+        self.keys = Keys(prefix)
+        self.clock: Clock = clock or ServerClock()
+        self.endpoint = endpoint_of(target, **settings)
+        self._new_id = id_generator
+        self._caller = ScriptCaller(
+            self.endpoint, self.keys.meta(), to_ms(retry_for, "retry_for")
+        )
+        self._waiters = threading.local()
+        # Names the claims of callers that give no worker id; one a thread, since a repeated claim is
+        # recognised only while its caller makes no other.
+        self._anonymous = ids.new_nonce()
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the store lives in this process alone and keeps nothing (memory://)."""
+        return self.endpoint.in_process
+
+    def __repr__(self) -> str:
+        """Return address and prefix, never a password."""
+        return f"<Store {self.endpoint.label} prefix={self.keys.prefix}>"
+
+    def check(self) -> None:
+        """Reach the server once, without repetition; StoreError says what is wrong."""
+        try:
+            self._caller.check_server()
+        except REDIS_FAILURES as error:
+            raise store_error(error, self.endpoint.label) from error
+
+    def close(self) -> None:
+        """Close the connections; the store opens new ones when it is used again."""
+        self._caller.client.close()
+        waiter = getattr(self._waiters, "client", None)
+        if waiter is not None:
+            waiter.close()
+
+    def _now(self) -> str:
+        now = self.clock.now_ms()
+        return "" if now is None else str(now)
+
+    # Producing
+
+    def enqueue(self, request: Request) -> Enqueued:
+        """Take one job in; an id that exists, in any state, is returned as a duplicate."""
+        return self.enqueue_many([request])[0]
+
+    def enqueue_many(self, requests: Iterable[Request]) -> list[Enqueued]:
+        """Take jobs in as if one after the other, one round trip a chunk; not one transaction."""
+        answers: list[Enqueued] = []
+        for chunk in _chunks(requests):
+            answers += self._enqueue_chunk(chunk)
+        return answers
+
+    def _enqueue_chunk(self, chunk: Sequence[Request]) -> list[Enqueued]:
+        answers: dict[int, Enqueued] = {}
+        open_at = list(range(len(chunk)))
+        for _ in range(_ID_TRIES):
+            named = [(at, chunk[at].id or self._new_id()) for at in open_at]
+            call = ids.new_nonce()[:11]
+            args: list[Argument] = [self._now()]
+            for at, job_id in named:
+                args += _enqueue_item(chunk[at], job_id, f"{call}.{at}")
+            reply = self._caller.call("enqueue", *args)
+            for nth, (at, job_id) in enumerate(named):
+                word, name = reply[1 + 2 * nth], reply[2 + 2 * nth].decode()
+                answers[at] = Enqueued(job_id, word == b"duplicate", name)
+            # An id that the store made itself and that is taken is a collision, not a duplicate.
+            open_at = [at for at, _ in named if answers[at].duplicate and chunk[at].id is None]
+            if not open_at:
+                return [answers[at] for at in range(len(chunk))]
+        raise StoreError(
+            f"id_generator made {_ID_TRIES} ids in a row that exist: it must make unique ones"
+        )
+
+    # Running
+
+    def claim(
+        self,
+        queues: Sequence[str],
+        names: Sequence[str],
+        token: str,
+        lock_ms: int,
+        limit: int = 1,
+        worker: str | None = None,
+    ) -> Claim:
+        """Take runnable jobs of these queues and names, best first, under `token`."""
+        request = ClaimRequest(queues, names, token, lock_ms, limit, worker or "")
+        claim = self.exchange((), request)[1]
+        assert claim is not None  # noqa: S101 a claim was asked for
+        return claim
+
+    def exchange(
+        self, acks: Sequence[tuple[str, Ack]], claim: ClaimRequest | None
+    ) -> tuple[list[str], Claim | None]:
+        """Send acks and a claim as one round trip.
+
+        Args:
+            acks: pairs of verb (ack_completed, ack_retried, ack_failed, ack_cancelled, release) and ack.
+            claim: what to claim after them; None to claim nothing.
+
+        Returns:
+            One outcome word an ack, aligned (`lost` and `not_found` are the refusals), and the claim.
+        """
+        nonce = ids.new_nonce()
+        order, batches = _ack_batches(acks)
+
+        def calls(repeated: bool) -> list[Call]:
+            now = self._now()
+            made: list[Call] = [(verb, (now, *args)) for verb, args in batches]
+            if claim is not None:
+                made.append(("claim", self._claim_args(claim, nonce, repeated, now)))
+            return made
+
+        replies = self._caller.call_all(calls) if batches or claim else []
+        words = [""] * len(acks)
+        for (_, _), positions, reply in zip(batches, order, replies, strict=False):
+            for at, word in zip(positions, reply[1:], strict=True):
+                words[at] = word.decode()
+        return words, _claim_of(replies[-1]) if claim else None
+
+    def _claim_args(
+        self, claim: ClaimRequest, nonce: str, repeated: bool, now: str
+    ) -> list[Argument]:
+        worker = claim.worker or f"{self._anonymous}:{threading.get_ident()}"
+        return [
+            now, nonce, int(repeated), worker, claim.token, claim.lock_ms, claim.limit,
+            PROMOTE_BATCH, len(claim.queues), *claim.queues, *claim.names,
+        ]  # fmt: skip
+
+    def extend(self, held: Sequence[tuple[str, str]], lock_ms: int) -> Extended:
+        """Extend the locks of (id, token) pairs to `lock_ms` from now, even expired ones."""
+        lost: list[str] = []
+        cancelled: list[str] = []
+        for start in range(0, len(held), ACK_BATCH):
+            batch = held[start : start + ACK_BATCH]
+            flat = [text for pair in batch for text in pair]
+            words = self._caller.call("extend", self._now(), lock_ms, *flat)[1:]
+            for (job_id, _), word in zip(batch, words, strict=True):
+                if word == b"lost":
+                    lost.append(job_id)
+                elif word == b"cancel_requested":
+                    cancelled.append(job_id)
+        return Extended(tuple(lost), tuple(cancelled))
+
+    def ack_completed(
+        self, job_id: str, token: str, exit: bytes | None = None, *, worker: str = ""  # noqa: A002
+    ) -> str:
+        """End a run with a result; returns `completed`, or what landed before under this token."""
+        return self._ack("ack_completed", Ack(job_id, token, exit, worker))
+
+    def ack_retried(
+        self,
+        job_id: str,
+        token: str,
+        delay_ms: int,
+        exit: bytes | None = None,  # noqa: A002
+        *,
+        worker: str = "",
+        summary: str = "",
+    ) -> str:
+        """End a failed run with budget left; `cancelled` is the answer when a cancel was pending."""
+        return self._ack("ack_retried", Ack(job_id, token, exit, worker, summary, delay_ms))
+
+    def ack_failed(
+        self,
+        job_id: str,
+        token: str,
+        exit: bytes | None = None,  # noqa: A002
+        *,
+        worker: str = "",
+        summary: str = "",
+    ) -> str:
+        """End the last failed run, and the job with it."""
+        return self._ack("ack_failed", Ack(job_id, token, exit, worker, summary))
+
+    def ack_cancelled(self, job_id: str, token: str, *, worker: str = "") -> str:
+        """End a run that was interrupted for a cancel."""
+        return self._ack("ack_cancelled", Ack(job_id, token, None, worker))
+
+    def release(self, job_id: str, token: str) -> str:
+        """Give a job back unfinished: no attempt spent; `cancelled` when a cancel was pending."""
+        return self._ack("release", Ack(job_id, token))
+
+    def _ack(self, verb: str, ack: Ack) -> str:
+        word = self.exchange([(verb, ack)], None)[0][0]
+        if word in REFUSALS:
+            raise REFUSALS[word](_REFUSAL_TEXT[word].format(id=ack.id), job_id=ack.id)
+        return word
+
+    def stall_sweep(self, max_stalled: int, limit: int = SWEEP_BATCH) -> list[Recovered]:
+        """Deal with jobs whose lock expired; call again while it returns `limit` of them."""
+        reply = self._caller.call("stall_sweep", self._now(), max_stalled, limit)[1:]
+        found = []
+        for at in range(0, len(reply), 6):
+            job_id, word, queue, name, worker, since = (
+                value.decode() for value in reply[at : at + 6]
+            )
+            found.append(
+                Recovered(job_id, word, queue, name, worker or None, int(since) if since else None)
+            )
+        return found
+
+    def progress(self, job_id: str, token: str, value: bytes) -> str:
+        """Store what a running handler reports; `lost` or `not_found` when it no longer holds the job."""
+        return str(self._caller.call("progress", self._now(), job_id, token, value)[0].decode())
+
+    # Waking
+
+    def wait(self, queues: Sequence[str], names: Sequence[str], timeout_ms: int) -> bool:
+        """Block until a job of these may be runnable, or `timeout_ms` is over; True when woken."""
+        keys = [self.keys.wake(queue, name) for queue in queues for name in names]
+        return self.wait_for_keys(keys, timeout_ms) is not None
+
+    def wait_for_keys(self, keys: Sequence[str], timeout_ms: int) -> tuple[str, str] | None:
+        """Block on wake and control keys, on this thread's own connection; (key, member) or None.
+
+        Raises:
+            StoreError: the connection failed; the caller looks for work by itself and comes back.
+        """
+        longest = getattr(self._waiters, "longest_ms", 0)
+        if longest < timeout_ms:
+            self._waiters.longest_ms = longest = max(timeout_ms, 5_000)
+            self._waiters.client = self.endpoint.client(longest_block_ms=longest)
+        client: redis.Redis = self._waiters.client
+        try:
+            popped = client.execute_command("BZPOPMIN", *keys, f"{timeout_ms / 1000:.3f}")
+        except REDIS_FAILURES as error:
+            client.connection_pool.disconnect()
+            raise store_error(error, self.endpoint.label) from error
+        return None if popped is None else (popped[0].decode(), popped[1].decode())
+
+    def rearm(self, key: str) -> None:
+        """Put a wake marker back that was taken by a worker with no free slot."""
+        self._caller.repeat(lambda _: self._caller.client.execute_command("ZADD", key, 0, "1"))
+
+    def poke(self, worker: str) -> None:
+        """Wake the listener of a worker without telling it to cancel anything."""
+        key = self.keys.control(worker)
+
+        def send(_: bool) -> None:
+            pipe = self._caller.client.pipeline(transaction=False)
+            pipe.execute_command("ZADD", key, 0, "")
+            pipe.execute_command("PEXPIRE", key, 60_000)
+            pipe.execute()
+
+        self._caller.repeat(send)
+
+    # Reading
+
+    def get_job(self, job_id: str) -> JobRecord | None:
+        """Return the record of a job with payload and exit, or None."""
+        found = self._get([job_id], with_bodies=True)[0]
+        return found and found[0]
+
+    def get_attempts(self, job_id: str) -> list[Attempt]:
+        """Return the ledger of a job, oldest first; empty for an unknown id."""
+        found = self._get([job_id], with_bodies=True)[0]
+        return found[1] if found else []
+
+    def get_whole(self, job_id: str) -> tuple[JobRecord, list[Attempt]] | None:
+        """Return a record and its ledger of one instant, or None."""
+        return self._get([job_id], with_bodies=True)[0]
+
+    def get_states(self, job_ids: Sequence[str]) -> list[JobState | None]:
+        """Return where jobs stand, aligned, without reading payloads or exits."""
+        states: list[JobState | None] = []
+        for start in range(0, len(job_ids), ACK_BATCH):
+            found = self._get(job_ids[start : start + ACK_BATCH], with_bodies=False)
+            states += (whole[0].state if whole else None for whole in found)
+        return states
+
+    def _get(
+        self, job_ids: Sequence[str], *, with_bodies: bool
+    ) -> list[tuple[JobRecord, list[Attempt]] | None]:
+        reply = self._caller.call("get", self._now(), int(with_bodies), *job_ids)
+        return [_whole(found) if found else None for found in reply[1:]]
+
+    def watch(self, job_id: str) -> str:
+        """Mark a job as awaited; `finished` when there is nothing to wait for, or `not_found`."""
+        return str(self._caller.call("watch", self._now(), job_id)[0].decode())
+
+    def counts(self, queue: str | None = None) -> dict[JobState, int]:
+        """Return the number of jobs in each of the seven states, at a cost independent of it."""
+        totals = dict.fromkeys(JobState, 0)
+        pairs = [pair for pair in self.seen_pairs() if queue is None or pair[0] == queue]
+        for start in range(0, len(pairs), COUNT_BATCH):
+            flat = [text for pair in pairs[start : start + COUNT_BATCH] for text in pair]
+            reply = self._caller.call("counts", self._now(), *flat)[1:]
+            for state, number in zip(JobState, reply, strict=True):
+                totals[state] += int(number)
+        return totals
+
+    def seen_pairs(self) -> list[tuple[str, str]]:
+        """Return every (queue, name) that ever held a job, sorted."""
+        fields = self._caller.repeat(
+            lambda _: self._caller.client.execute_command("HKEYS", self.keys.meta())
+        )
+        texts = (field.decode() for field in fields)
+        return sorted(
+            (queue, name)
+            for kind, _, rest in (text.partition(":") for text in texts)
+            if kind == "seen"
+            for queue, _, name in [rest.partition(":")]
+        )
+
+    def destroy(self) -> int:
+        """Delete every key of this prefix, in bounded steps, and return how many there were."""
+        deleted = 0
+        cursor: Any = 0
+        client = self._caller.client
+        while True:
+            cursor, keys = client.scan(cursor, match=self.keys.root + "*", count=1000)
+            if keys:
+                deleted += int(client.execute_command("UNLINK", *keys))
+            if cursor == 0:
+                return deleted
+
+
+def _chunks(requests: Iterable[Request]) -> Iterable[list[Request]]:
+    chunk: list[Request] = []
+    size = 0
+    for request in requests:
+        if chunk and (len(chunk) == ENQUEUE_BATCH or size > ENQUEUE_BATCH_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(request)
+        size += len(request.payload)
+    if chunk:
+        yield chunk
+
+
+def _enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
+    fields: list[Argument] = []
+    if request.attempts_max != 1:
+        fields += ("attempts_max", request.attempts_max)
+    if request.backoff:
+        fields += ("backoff", request.backoff)
+    if request.timeout_ms is not None:
+        fields += ("timeout_ms", request.timeout_ms)
+    extra = extra_fields(request)
+    return [
+        job_id, request.queue, request.name, nonce,
+        "" if request.run_at is None else request.run_at,
+        "" if request.delay_ms is None else request.delay_ms,
+        request.priority, request.payload,
+        len(fields) // 2, *fields, len(extra) // 2, *extra,
+    ]  # fmt: skip
+
+
+def _ack_batches(
+    acks: Sequence[tuple[str, Ack]],
+) -> tuple[list[list[int]], list[tuple[str, list[Argument]]]]:
+    """Group acks by verb into calls of at most ACK_BATCH; positions tell whose word is whose."""
+    by_verb: dict[str, list[int]] = {}
+    for at, (verb, _) in enumerate(acks):
+        by_verb.setdefault(verb, []).append(at)
+    order: list[list[int]] = []
+    batches: list[tuple[str, list[Argument]]] = []
+    for verb, positions in by_verb.items():
+        for start in range(0, len(positions), ACK_BATCH):
+            part = positions[start : start + ACK_BATCH]
+            args: list[Argument] = []
+            for at in part:
+                args += _ack_item(verb, acks[at][1])
+            order.append(part)
+            batches.append((verb, args))
+    return order, batches
+
+
+def _ack_item(verb: str, ack: Ack) -> tuple[Argument, ...]:
+    if verb == "release":
+        return ack.id, ack.token
+    exit_ = ack.exit
+    return (
+        ack.id, ack.token, ack.worker, ack.summary,
+        int(exit_ is not None), b"" if exit_ is None else exit_, ack.delay_ms,
+    )  # fmt: skip
+
+
+def _claim_of(reply: Sequence[Any]) -> Claim:
+    jobs = tuple(
+        JobRecord(job_id.decode(), fields, payload, extra)
+        for job_id, fields, payload, extra in reply[3:]
+    )
+    return Claim(jobs, int(reply[1]), int(reply[2]) if reply[2] else None)
+
+
+def _whole(found: Sequence[Any]) -> tuple[JobRecord, list[Attempt]]:
+    job_id, fields, payload, extra, flat = found
+    ledger = [_attempt(flat[at : at + 5]) for at in range(0, len(flat), 5)]
+    record = JobRecord(job_id.decode(), fields, payload or None, extra)
+    # The exit of a record is that of the run that ended it, so only a finished one has any.
+    if ledger and record.state.finished:
+        record.exit = ledger[-1].exit
+    return record, ledger
+
+
+def _attempt(flat: Sequence[bytes]) -> Attempt:
+    run, entry, worker, has_exit, exit_ = flat
+    started, finished, outcome = entry.decode().split("|")
+    return Attempt(
+        attempt=int(run),
+        started_at=int(started) if started else None,
+        finished_at=int(finished),
+        outcome=Outcome(outcome),
+        exit=exit_ if has_exit == b"1" else None,
+        worker_id=worker.decode() or None,
+    )

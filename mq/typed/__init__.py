@@ -1,0 +1,1 @@
+"""From a declared type to functions that check, encode and decode its values."""
