@@ -8,7 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input install
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input install
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types clean
@@ -20,10 +20,10 @@ demo: $(VENV)/ready-demo
 	@$(BIN)/mq demo
 
 test: $(VENV)/ready-test
-	@$(BIN)/pytest -q $(ARGS)
+	@$(BIN)/pytest $(ARGS)
 
 lint: $(VENV)/ready-dev
-	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/python tools/lint_lua.py
 

@@ -1,6 +1,6 @@
 -- Script:  claim
 -- Version: 1
--- Args:    now nonce repeated worker token lock_ms limit promote_limit n_queues queue* name*
+-- Args:    now nonce repeated caller worker token lock_ms limit promote_limit n_queues queue* name*
 -- Moves:   delayed -> waiting, waiting -> active
 -- Returns: claimed, now, next_run_at or '', record*
 -- Events:  wake
@@ -11,11 +11,11 @@
 -- include: clock
 -- include: record
 -- include: move
-local nonce, repeated, worker, token = ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5]
-local lock_ms, limit, promote_limit = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local nonce, repeated, caller, worker, token = ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6]
+local lock_ms, limit, promote_limit = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local queues, names, pairs_asked, seen_fields = {}, {}, {}, {}
-for i = 10, 9 + tonumber(ARGV[9]) do queues[#queues + 1] = ARGV[i] end
-for i = 10 + #queues, #ARGV do names[#names + 1] = ARGV[i] end
+for i = 11, 10 + tonumber(ARGV[10]) do queues[#queues + 1] = ARGV[i] end
+for i = 11 + #queues, #ARGV do names[#names + 1] = ARGV[i] end
 for _, queue in ipairs(queues) do
   for _, name in ipairs(names) do
     pairs_asked[#pairs_asked + 1] = { queue = queue, name = name }
@@ -28,7 +28,7 @@ if refusal then return refusal end
 
 -- A repeated call: its reply was lost. It gets what the first one claimed and still holds.
 local function claimed_before()
-  local record = redis.call('GET', claims_key(worker))
+  local record = redis.call('GET', claims_key(caller))
   local held = {}
   if record and string.sub(record, 1, #nonce + 1) == nonce .. '\n' then
     for id in string.gmatch(string.sub(record, #nonce + 2), '[^\n]+') do
@@ -119,7 +119,7 @@ local function lock(taken)
   end
   apply_moves()
   -- The TTL only collects garbage: it outlives the longest time a store repeats a call.
-  redis.call('SET', claims_key(worker), nonce .. '\n' .. table.concat(ids, '\n'), 'PX', '60000')
+  redis.call('SET', claims_key(caller), nonce .. '\n' .. table.concat(ids, '\n'), 'PX', '60000')
 end
 
 -- Wake-ups chain: a name that still has runnable jobs gets its marker again, so the next idle worker

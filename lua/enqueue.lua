@@ -48,11 +48,12 @@ end
 local seen, refusal = open_store(queues_of(items), pair_fields)
 if refusal then return refusal end
 
--- Fields of the store's hash that this call adds: the pairs it is the first to use.
+-- Writes the fields of the store's hash that this call adds: the pairs it is the first to use.
+local used = {}
 local function register()
   local set = {}
   for i, field in ipairs(pair_fields) do
-    if not seen[i] then
+    if used[field] and not seen[i] then
       set[#set + 1] = field
       set[#set + 1] = '1'
     end
@@ -94,10 +95,11 @@ for _, item in ipairs(items) do
   local word, name = 'enqueued', item.name
   if redis.call('SET', payload_key(item.id), item.payload, 'NX') then
     if not insert(item) then
+      register()
       apply_moves()
       return redis.error_reply('MQSEQ the enqueue order of this store is used up')
     end
-    fresh[item.id] = item
+    fresh[item.id], used['seen:' .. item.queue .. ':' .. item.name] = item, true
   else
     local first = fresh[item.id]
     local found = first and { first.name, first.nonce } or redis.call('HMGET', job_key(item.id), 'name', 'nonce')
@@ -107,6 +109,6 @@ for _, item in ipairs(items) do
   reply[#reply + 1] = word
   reply[#reply + 1] = name
 end
-if next(fresh) then register() end
+register()
 apply_moves()
 return reply

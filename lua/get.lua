@@ -44,7 +44,7 @@ local reply = { 'ok' }
 for i = 3, #ARGV do
   local job = load_job(ARGV[i])
   if job then
-    local record = record_of(job, with_bodies and redis.call('GET', payload_key(job.id)) or '')
+    local record = record_of(job, with_bodies and redis.call('GET', payload_key(job.id)))
     record[5] = ledger_of(job)
     reply[#reply + 1] = record
   else

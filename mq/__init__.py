@@ -1,0 +1,99 @@
+"""A job queue for Python services on Redis.
+
+Every change of a job's state is one atomic Lua script; every run is recorded in the job's ledger. The names
+below are the public ones; what loads redis or cattrs is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mq.context import Context, Interrupted, current_context
+from mq.definitions import App, Job, JobId
+from mq.errors import (
+    AwaitTimeoutError,
+    DecodeError,
+    DefinitionError,
+    JobCancelledError,
+    JobFailedError,
+    JobIdConflictError,
+    JobNotCancellableError,
+    JobNotFoundError,
+    JobNotPromotableError,
+    JobNotRetryableError,
+    ListOrderUnsupportedError,
+    LockLostError,
+    MQError,
+    PayloadError,
+    StoreError,
+)
+from mq.policies import Backoff, exponential, fixed
+from mq.results import JobStatus
+from mq.secret import Secret
+from mq.states import JobState, Outcome
+from mq.unrecoverable import unrecoverable
+
+if TYPE_CHECKING:
+    from mq.codec import BigInt, Defect, Failure, Success
+    from mq.store import Store
+    from mq.worker import Worker
+
+__version__ = "0.1.0"
+
+_LATE = {
+    "BigInt": "mq.codec",
+    "Defect": "mq.codec",
+    "Failure": "mq.codec",
+    "Store": "mq.store",
+    "Success": "mq.codec",
+    "Worker": "mq.worker",
+}
+
+__all__ = [
+    "App",
+    "AwaitTimeoutError",
+    "Backoff",
+    "BigInt",
+    "Context",
+    "DecodeError",
+    "Defect",
+    "DefinitionError",
+    "Failure",
+    "Interrupted",
+    "Job",
+    "JobCancelledError",
+    "JobFailedError",
+    "JobId",
+    "JobIdConflictError",
+    "JobNotCancellableError",
+    "JobNotFoundError",
+    "JobNotPromotableError",
+    "JobNotRetryableError",
+    "JobState",
+    "JobStatus",
+    "ListOrderUnsupportedError",
+    "LockLostError",
+    "MQError",
+    "Outcome",
+    "PayloadError",
+    "Secret",
+    "Store",
+    "StoreError",
+    "Success",
+    "Worker",
+    "__version__",
+    "current_context",
+    "exponential",
+    "fixed",
+    "unrecoverable",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is imported on first use."""
+    if name in _LATE:
+        value = getattr(importlib.import_module(_LATE[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'mq' has no attribute {name!r}")

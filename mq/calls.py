@@ -149,3 +149,34 @@ class ScriptCaller:
         for name, args in calls:
             pipe.execute_command(*self._evalsha(name, args))
         return list(pipe.execute(raise_on_error=False))
+
+
+class Waiter:
+    """Blocks on sorted sets, on a connection of its own.
+
+    Args:
+        endpoint: the server.
+        longest_block_ms: the longest wait it will be asked for.
+    """
+
+    def __init__(self, endpoint: Endpoint, longest_block_ms: int) -> None:
+        self.longest_block_ms = longest_block_ms
+        self._endpoint = endpoint
+        self._client = endpoint.client(longest_block_ms=longest_block_ms)
+
+    def wait(self, keys: Sequence[str], timeout_ms: int) -> tuple[str, str] | None:
+        """Pop the first member of the first key that has one; (key, member), or None in time.
+
+        Raises:
+            StoreError: the connection failed; the caller looks for work by itself and comes back.
+        """
+        try:
+            popped = self._client.execute_command("BZPOPMIN", *keys, f"{timeout_ms / 1000:.3f}")
+        except REDIS_FAILURES as error:
+            self.close()
+            raise store_error(error, self._endpoint.label) from error
+        return None if popped is None else (popped[0].decode(), popped[1].decode())
+
+    def close(self) -> None:
+        """Close the connection; the next wait opens another."""
+        self._client.connection_pool.disconnect()

@@ -7,7 +7,7 @@ blocking read) must not depend on how somebody else configured it.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +25,13 @@ DEFAULT_URL = "redis://localhost:6379/0"
 SOCKET_TIMEOUT_S = 5.0
 HEALTH_CHECK_S = 30
 OLDEST_SERVER = (6, 2)
+
+# No CLIENT SETINFO on each connection. Newer redis-py warns of the older pair of settings.
+_NAMELESS: dict[str, Any] = (
+    {"driver_info": None}
+    if importlib.util.find_spec("redis.driver_info")
+    else {"lib_name": None, "lib_version": None}
+)
 
 _SCHEMES = ("redis", "rediss", "unix", "memory")
 _KEPT = frozenset(
@@ -155,8 +162,7 @@ def _endpoint(connection_class: type, given: Mapping[str, Any]) -> Endpoint:
         encoding="utf-8",
         retry=Retry(NoBackoff(), 0),
         health_check_interval=HEALTH_CHECK_S,
-        lib_name=None,
-        lib_version=None,
+        **_NAMELESS,
     )
     settings.setdefault("protocol", 2)
     if settings["protocol"] is None:
@@ -226,7 +232,11 @@ def retryable(error: Exception) -> bool:
         | failures.TryAgainError,
     ):
         return not isinstance(error, failures.MaxConnectionsError)
-    return isinstance(error, failures.ResponseError) and str(error).startswith(
+    if not isinstance(error, failures.ResponseError):
+        return False
+    text = str(error)
+    # Redis 6.2 wraps what a script's write was answered: "Error running script ... -READONLY ...".
+    return "-READONLY " in text or text.startswith(
         ("BUSY ", "LOADING ", "UNBLOCKED ", "MASTERDOWN ", "TRYAGAIN ", "CLUSTERDOWN ")
     )
 

@@ -24,8 +24,6 @@ import fcntl
 import json
 import logging
 import os
-import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -36,8 +34,18 @@ from urllib.parse import quote
 
 import attrs
 
-from mq.errors import StoreError
+from mq import server_process
 from mq.server_binary import EmbeddedUnavailable, ServerBinary, find_server
+from mq.server_process import (
+    LOADING,
+    POLL_S,
+    PONG,
+    EmbeddedStartError,
+    ask,
+    await_answer,
+    ping,
+    spawn,
+)
 
 __all__ = [
     "EmbeddedServer",
@@ -53,20 +61,10 @@ SOCKET_NAME = "redis.sock"
 RUN_PREFIX = "mq-"  # of the directory for a socket whose data directory has too long a path
 SOCKET_PATH_LIMIT = 100  # bytes; with its final NUL sockaddr_un takes 104 on macOS, 108 on Linux
 
-ANSWER_TIMEOUT_S = 1.0  # one reply to PING
-START_TIMEOUT_S = 15.0  # from the start to the first answer; loading data extends it
 STOP_TIMEOUT_S = 15.0  # from SHUTDOWN to the death of the server
 LOCK_TIMEOUT_S = 60.0  # waiting for another process that starts or stops the server
-POLL_S = 0.005
 
 STATE_FILE = "server.json"
-LOG_FILE = "server.log"
-LOG_TAIL_BYTES = 4096
-LOG_TAIL_LINES = 3
-
-
-class EmbeddedStartError(StoreError):
-    """An embedded server was found, and did not come up or does not answer."""
 
 
 @attrs.frozen
@@ -200,13 +198,13 @@ def _running(root: Path) -> _State | None:
     state = _read_state(root)
     handle = os.open(root / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + server_process.START_TIMEOUT_S
         while not _try_lock(handle):
-            answer = _ask(state.socket, b"PING", ANSWER_TIMEOUT_S) if state else None
-            if state and answer == b"+PONG":
+            answer = ping(state.socket) if state else None
+            if answer == PONG:
                 return state
-            if answer is not None and answer.startswith(b"-LOADING"):
-                deadline = time.monotonic() + START_TIMEOUT_S
+            if answer == LOADING:
+                deadline = time.monotonic() + server_process.START_TIMEOUT_S
             if time.monotonic() > deadline:
                 owner = f"process {state.pid}" if state else "a process"
                 raise EmbeddedStartError(
@@ -227,25 +225,14 @@ def _start(root: Path, binary: ServerBinary | None) -> _State:
     try:
         if not _try_lock(lock):
             raise EmbeddedStartError(f"another process took {root / 'server.lock'}; try again")
-        with (root / LOG_FILE).open("wb") as log:
-            process = subprocess.Popen(
-                [str(chosen.path), *_options(root, path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal must not reach the server
-                pass_fds=(lock,),
-                umask=0o077,
-            )
-    except OSError as error:
-        raise EmbeddedStartError(f"cannot start {chosen.path}: {error.strerror}") from error
+        process = spawn(chosen, root, path, lock)
     finally:
         os.close(lock)
     state = _State(path, process.pid, chosen)
     try:
         # Before the first answer, so that a server whose starter is killed now can be joined.
         _write_state(root, state)
-        _await_answer(root, state, process)
+        await_answer(process, chosen, root, path)
     except BaseException:
         process.kill()
         process.wait()
@@ -256,41 +243,9 @@ def _start(root: Path, binary: ServerBinary | None) -> _State:
     return state
 
 
-def _options(root: Path, path: str) -> list[str]:
-    pairs = {
-        "port": "0",
-        "unixsocket": path,
-        "unixsocketperm": "600",
-        "save": "",
-        "appendonly": "yes",
-        "appendfsync": "everysec",
-        "maxmemory-policy": "noeviction",
-        "dir": str(root),
-    }
-    return [part for name, value in pairs.items() for part in (f"--{name}", value)]
-
-
-def _await_answer(root: Path, state: _State, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        answer = _ask(state.socket, b"PING", ANSWER_TIMEOUT_S)
-        if answer == b"+PONG":
-            return
-        if answer is not None and answer.startswith(b"-LOADING"):
-            deadline = time.monotonic() + START_TIMEOUT_S
-        code = process.poll()
-        if code is not None or time.monotonic() > deadline:
-            what = f"ended with code {code}" if code is not None else "did not answer"
-            raise EmbeddedStartError(
-                f"the embedded server {state.binary} {what} in {root}; "
-                f"its log ends: {_log_tail(root)}"
-            )
-        time.sleep(POLL_S)
-
-
 def _stop(root: Path, path: str) -> None:
     """Stop the server and wait for its death; called under the start lock by the last user."""
-    reply = _ask(path, b"SHUTDOWN", STOP_TIMEOUT_S)
+    reply = ask(path, b"SHUTDOWN", STOP_TIMEOUT_S)
     handle = os.open(root / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -303,19 +258,6 @@ def _stop(root: Path, path: str) -> None:
         _forget_socket(root, path)
     finally:
         os.close(handle)
-
-
-def _ask(path: str, command: bytes, timeout: float) -> bytes | None:
-    """One command without arguments and the line it is answered with; None when there is none."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(timeout)
-            connection.connect(path)
-            connection.sendall(command + b"\r\n")
-            with connection.makefile("rb") as replies:
-                return replies.readline().strip() or None
-    except OSError:
-        return None
 
 
 def _new_socket_path(root: Path) -> str:
@@ -360,15 +302,3 @@ def _write_state(root: Path, state: _State) -> None:
     fresh = root / f"{STATE_FILE}.new"
     fresh.write_text(text)
     fresh.replace(root / STATE_FILE)
-
-
-def _log_tail(root: Path) -> str:
-    try:
-        with (root / LOG_FILE).open("rb") as log:
-            log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - LOG_TAIL_BYTES))
-            lines = log.read().decode(errors="replace").splitlines()
-    except OSError:
-        return "(no log)"
-    told = [line.strip() for line in lines if line.strip()]
-    return " | ".join(told[-LOG_TAIL_LINES:]) or "(empty)"

@@ -84,7 +84,7 @@ class Backoff:
             return cls("fixed", int(match["fixed"]))
         factor, jitter = float(match["factor"]), float(match["jitter"] or 0)
         if not (1 <= factor <= MAX_FACTOR and jitter <= 1):
-            raise ValueError(f"not a backoff, factor or jitter out of range: {ascii(text)}")
+            raise ValueError(f"not a backoff, factor or jitter out of range: {text!a}")
         ceiling = None if match["max"] is None else int(match["max"])
         return cls("exponential", int(match["exponential"]), factor, ceiling, jitter)
 

@@ -9,7 +9,7 @@ T = TypeVar("T")
 MASK = "***"
 
 
-class Secret(Generic[T]):  # noqa: UP046 the short form needs Python 3.12
+class Secret(Generic[T]):
     """Wraps a value whose repr, text and format are `***`; `reveal` gives it back.
 
     Redaction protects logs and screens, not the database: the value is stored as it is. With

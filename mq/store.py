@@ -7,7 +7,6 @@ the typed error of a refusal; batch forms return one outcome word an item.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -16,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mq import ids
-from mq.calls import Argument, Call, ScriptCaller
+from mq.calls import Argument, Call, ScriptCaller, Waiter
 from mq.clock import Clock, ServerClock
 from mq.connection import REDIS_FAILURES, endpoint_of, store_error
 from mq.durations import to_ms
 from mq.errors import JobNotFoundError, LockLostError, MQError, StoreError
 from mq.keys import Keys
 from mq.records import (
-    RECORD_FIELDS,
     Ack,
     Attempt,
     Claim,
@@ -67,6 +65,7 @@ class ClaimRequest:
         lock_ms: how long the lock lasts unless it is extended.
         limit: most jobs to claim, 1 to 100.
         worker: id of the worker, at most 64 bytes.
+        nonce: names this claim, so that a repeated one is recognised.
     """
 
     queues: Sequence[str]
@@ -75,6 +74,7 @@ class ClaimRequest:
     lock_ms: int
     limit: int = 1
     worker: str = ""
+    nonce: str = attrs.field(factory=ids.new_nonce)
 
 
 @attrs.frozen
@@ -128,8 +128,8 @@ class Store:
             self.endpoint, self.keys.meta(), to_ms(retry_for, "retry_for")
         )
         self._waiters = threading.local()
-        # Names the claims of callers that give no worker id; one a thread, since a repeated claim is
-        # recognised only while its caller makes no other.
+        # Names the claims of callers that give no worker id, together with process and thread: a
+        # repeated claim is recognised only while its caller makes no other.
         self._anonymous = ids.new_nonce()
 
     @property
@@ -151,7 +151,7 @@ class Store:
     def close(self) -> None:
         """Close the connections; the store opens new ones when it is used again."""
         self._caller.client.close()
-        waiter = getattr(self._waiters, "client", None)
+        waiter: Waiter | None = getattr(self._waiters, "waiter", None)
         if waiter is not None:
             waiter.close()
 
@@ -211,25 +211,29 @@ class Store:
         return claim
 
     def exchange(
-        self, acks: Sequence[tuple[str, Ack]], claim: ClaimRequest | None
+        self,
+        acks: Sequence[tuple[str, Ack]],
+        claim: ClaimRequest | None,
+        *,
+        repeated: bool = False,
     ) -> tuple[list[str], Claim | None]:
         """Send acks and a claim as one round trip.
 
         Args:
             acks: pairs of verb (ack_completed, ack_retried, ack_failed, ack_cancelled, release) and ack.
             claim: what to claim after them; None to claim nothing.
+            repeated: whether this claim was sent before and its answer never came.
 
         Returns:
             One outcome word an ack, aligned (`lost` and `not_found` are the refusals), and the claim.
         """
-        nonce = ids.new_nonce()
         order, batches = _ack_batches(acks)
 
-        def calls(repeated: bool) -> list[Call]:
+        def calls(again: bool) -> list[Call]:
             now = self._now()
             made: list[Call] = [(verb, (now, *args)) for verb, args in batches]
             if claim is not None:
-                made.append(("claim", self._claim_args(claim, nonce, repeated, now)))
+                made.append(("claim", self._claim_args(claim, repeated or again, now)))
             return made
 
         replies = self._caller.call_all(calls) if batches or claim else []
@@ -240,12 +244,12 @@ class Store:
         return words, _claim_of(replies[-1]) if claim else None
 
     def _claim_args(
-        self, claim: ClaimRequest, nonce: str, repeated: bool, now: str
+        self, claim: ClaimRequest, repeated: bool, now: str
     ) -> list[Argument]:
-        worker = claim.worker or f"{self._anonymous}:{threading.get_ident()}"
+        caller = claim.worker or f"{self._anonymous}:{os.getpid()}:{threading.get_ident()}"
         return [
-            now, nonce, int(repeated), worker, claim.token, claim.lock_ms, claim.limit,
-            PROMOTE_BATCH, len(claim.queues), *claim.queues, *claim.names,
+            now, claim.nonce, int(repeated), caller, claim.worker, claim.token, claim.lock_ms,
+            claim.limit, PROMOTE_BATCH, len(claim.queues), *claim.queues, *claim.names,
         ]  # fmt: skip
 
     def extend(self, held: Sequence[tuple[str, str]], lock_ms: int) -> Extended:
@@ -330,25 +334,14 @@ class Store:
     def wait(self, queues: Sequence[str], names: Sequence[str], timeout_ms: int) -> bool:
         """Block until a job of these may be runnable, or `timeout_ms` is over; True when woken."""
         keys = [self.keys.wake(queue, name) for queue in queues for name in names]
-        return self.wait_for_keys(keys, timeout_ms) is not None
+        waiter: Waiter | None = getattr(self._waiters, "waiter", None)
+        if waiter is None or waiter.longest_block_ms < timeout_ms:
+            waiter = self._waiters.waiter = self.waiter(max(timeout_ms, 5_000))
+        return waiter.wait(keys, timeout_ms) is not None
 
-    def wait_for_keys(self, keys: Sequence[str], timeout_ms: int) -> tuple[str, str] | None:
-        """Block on wake and control keys, on this thread's own connection; (key, member) or None.
-
-        Raises:
-            StoreError: the connection failed; the caller looks for work by itself and comes back.
-        """
-        longest = getattr(self._waiters, "longest_ms", 0)
-        if longest < timeout_ms:
-            self._waiters.longest_ms = longest = max(timeout_ms, 5_000)
-            self._waiters.client = self.endpoint.client(longest_block_ms=longest)
-        client: redis.Redis = self._waiters.client
-        try:
-            popped = client.execute_command("BZPOPMIN", *keys, f"{timeout_ms / 1000:.3f}")
-        except REDIS_FAILURES as error:
-            client.connection_pool.disconnect()
-            raise store_error(error, self.endpoint.label) from error
-        return None if popped is None else (popped[0].decode(), popped[1].decode())
+    def waiter(self, longest_block_ms: int) -> Waiter:
+        """Return a connection of its own to block on, for one thread."""
+        return Waiter(self.endpoint, longest_block_ms)
 
     def rearm(self, key: str) -> None:
         """Put a wake marker back that was taken by a worker with no free slot."""
@@ -426,15 +419,20 @@ class Store:
 
     def destroy(self) -> int:
         """Delete every key of this prefix, in bounded steps, and return how many there were."""
-        deleted = 0
-        cursor: Any = 0
+        cursor, deleted = self._destroy_from(0)
+        while cursor:
+            cursor, more = self._destroy_from(cursor)
+            deleted += more
+        return deleted
+
+    def _destroy_from(self, cursor: int) -> tuple[int, int]:
         client = self._caller.client
-        while True:
-            cursor, keys = client.scan(cursor, match=self.keys.root + "*", count=1000)
-            if keys:
-                deleted += int(client.execute_command("UNLINK", *keys))
-            if cursor == 0:
-                return deleted
+
+        def step(_: bool) -> tuple[int, int]:
+            after, keys = client.scan(cursor, match=self.keys.root + "*", count=1000)
+            return after, int(client.execute_command("UNLINK", *keys)) if keys else 0
+
+        return self._caller.repeat(step)
 
 
 def _chunks(requests: Iterable[Request]) -> Iterable[list[Request]]:
@@ -509,7 +507,7 @@ def _claim_of(reply: Sequence[Any]) -> Claim:
 def _whole(found: Sequence[Any]) -> tuple[JobRecord, list[Attempt]]:
     job_id, fields, payload, extra, flat = found
     ledger = [_attempt(flat[at : at + 5]) for at in range(0, len(flat), 5)]
-    record = JobRecord(job_id.decode(), fields, payload or None, extra)
+    record = JobRecord(job_id.decode(), fields, payload, extra)
     # The exit of a record is that of the run that ended it, so only a finished one has any.
     if ledger and record.state.finished:
         record.exit = ledger[-1].exit

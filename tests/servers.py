@@ -195,7 +195,8 @@ class Server:
         if self.in_memory:
             from mq.connection import endpoint_of
 
-            client = endpoint_of(self.url).client()
+            endpoint = endpoint_of(self.url)
+            client = attrs.evolve(endpoint, settings={**endpoint.settings, "protocol": 2}).client()
         else:
             path = self.url.removeprefix("unix://")
             client = redis.Redis(unix_socket_path=path, protocol=2, socket_timeout=30)
@@ -241,6 +242,10 @@ class ServerPool:
         server = known[0] if known else self._start(backend, backend.binary)
         server.flush()
         return server
+
+    def process_of(self, server: Server) -> subprocess.Popen[bytes]:
+        """The process of a real server, for tests that end it."""
+        return self._running[server.name][1]
 
     def _start(self, backend: Backend, binary: ServerBinary) -> Server:
         # Short: a socket's path has to stay below 100 bytes, and $TMPDIR may be long.

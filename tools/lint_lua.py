@@ -15,7 +15,8 @@ from pathlib import Path
 from mq.scripts import assemble
 
 ROOT = Path(__file__).resolve().parent.parent
-UNUSED = re.compile(r"\(W211\) unused (?:variable|function) '(\w+)'")
+# Unused, never read, filled and never read.
+UNUSED = re.compile(r"\(W(?:211|231|241)\) (?:unused )?(?:variable|function) '(\w+)'")
 
 
 def findings_of(name: str, text: str) -> list[str]:
@@ -53,7 +54,7 @@ def main() -> int:
     for what, times in sorted(unused.items()):
         defined = re.compile(rf"^\s*local (?:function )?{what}\b", re.MULTILINE)
         if times == sum(1 for text in texts.values() if defined.search(text)):
-            wrong.append(f"lua: no script uses {what!r}")
+            wrong.append(f"lua: no script reads {what!r}")
     print("\n".join(wrong) or f"{len(names)} Lua scripts are clean")
     return 1 if wrong else 0
 

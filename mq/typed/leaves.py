@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from mq.durations import to_ms
 from mq.typed.shape import NONE, Part, Refusal, Shape, expected
 
 _LOW, _HIGH = -(2**63), 2**64 - 1
@@ -191,7 +192,7 @@ for _kind, _to, _from, _example in (
     (Decimal, _decimal_text, _read_decimal, "12.50"),
     (UUID, str, UUID, "12345678-1234-5678-1234-567812345678"),
 ):
-    LEAVES[_kind] = _texts(_kind, _to, _from, _example)  # type: ignore[arg-type] # a mixed table
+    LEAVES[_kind] = _texts(_kind, _to, _from, _example)
 
 
 def _encode_big(value: Any) -> str:
@@ -289,12 +290,33 @@ def _json_int_like(shape: Shape, convert: Callable[[int], Any]) -> Shape:
     return Shape(shape.name, shape.encode, decode, shape.kinds | {int}, shape.types, scalar=True)
 
 
+def _json_duration(wire: Any) -> timedelta:
+    if isinstance(wire, str):
+        try:
+            return _read_duration(wire)
+        except (ValueError, ArithmeticError):
+            pass
+    try:
+        return timedelta(milliseconds=to_ms(wire, "it"))
+    except (TypeError, ValueError) as error:
+        raise Refusal(str(error)) from None
+
+
 JSON_LEAVES: dict[Any, Shape] = {
     bytes: Shape("bytes", encode_bytes, _json_bytes, frozenset({str}), (bytes,), scalar=True),
     bytearray: Shape(
         "bytearray", BYTEARRAY.encode, lambda wire: bytearray(_json_bytes(wire)), frozenset({str})
     ),
+    timedelta: Shape(
+        "timedelta",
+        LEAVES[timedelta].encode,
+        _json_duration,
+        frozenset({str, int, float}),
+        (timedelta,),
+        scalar=True,
+    ),
     Decimal: _json_int_like(LEAVES[Decimal], Decimal),
     BIG: _json_int_like(BIG, int),
 }
-"""What JSON writes in another way: bytes as base64, exact numbers as plain integers too."""
+"""What JSON writes in another way: bytes as base64, durations as people write them, exact numbers
+as plain integers too."""

@@ -20,7 +20,7 @@ Direction = Literal["encode", "decode"]
 Part = tuple[str, Any, "Shape"]
 
 
-class Refusal(Exception):  # noqa: N818 never leaves the codec, so it is no error of the API
+class Refusal(Exception):
     """A value does not fit its declared type; the text says why, never what the value was."""
 
 
@@ -91,7 +91,7 @@ def reason_of(shape: Shape, value: Any, direction: Direction) -> str:
     except RecursionError:
         return f"is nested more than {MAX_DEPTH} levels deep"
     except Exception as error:  # noqa: BLE001 user code (validators, properties) raises anything
-        return f"{shape.name} refused it with {type(error).__name__}"
+        return f"{shape.name} refused it: {type(error).__name__}: {error}"[:200]
     return ""
 
 

@@ -12,7 +12,7 @@ import redis
 from helpers import Processes, wait_until
 from servers import discover
 
-from mq import embedded, server_binary
+from mq import embedded, server_binary, server_process
 from mq.embedded import (
     EmbeddedServer,
     EmbeddedStartError,
@@ -290,7 +290,7 @@ class TestRefusals:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A server that never answers is killed at the deadline."""
-        monkeypatch.setattr(embedded, "START_TIMEOUT_S", 0.1)
+        monkeypatch.setattr(server_process, "START_TIMEOUT_S", 0.1)
         path = script(tmp_path / "server", f"echo $$ > {tmp_path}/pid; exec tail -f /dev/null\n")
         mute = ServerBinary(path, "redis", (7, 0, 0), "argument")
         with pytest.raises(EmbeddedStartError, match="did not answer"):
@@ -304,8 +304,8 @@ class TestRefusals:
     ) -> None:
         """A live server that does not answer is an error with its process id, not a second one."""
         with EmbeddedServer.open(tmp_path) as server:
-            monkeypatch.setattr(embedded, "START_TIMEOUT_S", 0.2)
-            monkeypatch.setattr(embedded, "ANSWER_TIMEOUT_S", 0.1)
+            monkeypatch.setattr(server_process, "START_TIMEOUT_S", 0.2)
+            monkeypatch.setattr(server_process, "ANSWER_TIMEOUT_S", 0.1)
             os.kill(server.pid, signal.SIGSTOP)
             try:
                 with pytest.raises(EmbeddedStartError, match=f"process {server.pid} "):

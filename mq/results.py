@@ -1,0 +1,154 @@
+"""Reading a job back through its definition: status, ledger, and waiting for the result."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
+
+from mq.durations import Duration, to_ms
+from mq.errors import AwaitTimeoutError, JobCancelledError, JobFailedError, JobNotFoundError
+from mq.records import Attempt, JobRecord
+from mq.states import JobState, Outcome
+
+if TYPE_CHECKING:
+    from mq.codec import Exit
+    from mq.definitions import Job
+
+R = TypeVar("R")
+
+FIRST_LOOK_S = 0.005
+LONGEST_LOOK_S = 0.5
+"""Polling while a result is awaited: the pause doubles from the first to the longest, with jitter."""
+
+
+@attrs.frozen
+class JobStatus(Generic[R]):
+    """Where a job stands.
+
+    Args:
+        id: job id.
+        state: its state.
+        attempts_made: runs that were acked.
+        metadata: the pairs given at enqueue.
+        progress: what the handler last reported; None when it never did.
+        exit: how the job ended (`Success`, `Failure` or `Defect`); None while it has not, and for a
+            job that ended without one.
+        failed_reason: why the store, not a handler, failed the job.
+    """
+
+    id: str
+    state: JobState
+    attempts_made: int
+    metadata: dict[str, str]
+    progress: Any
+    exit: Exit | None
+    failed_reason: str | None
+
+
+@attrs.frozen
+class TypedAttempt:
+    """One ledger entry with its exit decoded; times in ms since the epoch."""
+
+    attempt: int
+    started_at: int | None
+    finished_at: int
+    outcome: Outcome
+    exit: Exit | None
+    worker_id: str | None
+
+
+def poll(job: Job[Any, R], job_id: str) -> JobStatus[R] | None:
+    """Return the status of a job of this definition, or None."""
+    from mq import codec  # late: it loads cattrs
+
+    record = job.store.get_job(job_id)
+    if record is None:
+        return None
+    _check_name(job, record)
+    return JobStatus(
+        record.id,
+        record.state,
+        record.attempts_made,
+        record.metadata,
+        None if record.progress is None else codec.unpack_plain(record.progress),
+        None if record.exit is None else job.exit_codec.decode(record.exit),
+        record.failed_reason,
+    )
+
+
+def attempts(job: Job[Any, Any], job_id: str) -> list[TypedAttempt]:
+    """Return the ledger of a job of this definition, decoded, oldest first."""
+    whole = job.store.get_whole(job_id)
+    if whole is None:
+        return []
+    _check_name(job, whole[0])
+    return [_typed(job, entry) for entry in whole[1]]
+
+
+def _typed(job: Job[Any, Any], entry: Attempt) -> TypedAttempt:
+    return TypedAttempt(
+        entry.attempt,
+        entry.started_at,
+        entry.finished_at,
+        entry.outcome,
+        None if entry.exit is None else job.exit_codec.decode(entry.exit),
+        entry.worker_id,
+    )
+
+
+def await_result(job: Job[Any, R], job_id: str, timeout: Duration | None) -> R:
+    """Wait until a job of this definition has finished; return or raise how it ended."""
+    limit_s = None if timeout is None else to_ms(timeout, "timeout") / 1000
+    until = None if limit_s is None else time.monotonic() + limit_s
+    pause_s = FIRST_LOOK_S
+    while True:
+        record = job.store.get_job(job_id)
+        if record is None:
+            raise JobNotFoundError(f"no job has the id {job_id!r}", job_id=job_id)
+        _check_name(job, record)
+        if record.state.finished:
+            return _outcome(job, record)
+        left_s = float("inf") if until is None else until - time.monotonic()
+        if left_s <= 0:
+            raise AwaitTimeoutError(
+                f"job {job_id} is still {record.state.value} after {limit_s:g} s; it goes on",
+                job_id=job_id,
+                state=record.state.value,
+            )
+        # Jitter keeps many waiters from asking in step.
+        time.sleep(min(pause_s * random.uniform(0.7, 1.0), left_s))  # noqa: S311 not a secret
+        pause_s = min(pause_s * 1.5, LONGEST_LOOK_S)
+
+
+def _outcome(job: Job[Any, R], record: JobRecord) -> R:
+    from mq.codec import Failure, Success  # late: it loads cattrs
+
+    state = record.state.value
+    if record.state is JobState.CANCELLED:
+        raise JobCancelledError(f"job {record.id} was cancelled", job_id=record.id, state=state)
+    ended = None if record.exit is None else job.exit_codec.decode(record.exit)
+    if isinstance(ended, Success):
+        value: R = ended.value
+        return value
+    if isinstance(ended, Failure):
+        raise ended.error
+    reason = record.failed_reason or record.error or "no reason was recorded"
+    raise JobFailedError(
+        f"job {record.id} ({record.name}) failed: {reason}",
+        failed_reason=record.failed_reason,
+        error_type=None if ended is None else ended.type,
+        remote_traceback=None if ended is None else ended.traceback,
+        job_id=record.id,
+        state=state,
+    )
+
+
+def _check_name(job: Job[Any, Any], record: JobRecord) -> None:
+    if record.name != job.name:
+        raise JobNotFoundError(
+            f"no {job.name!r} job has the id {record.id!r}: it belongs to a job named {record.name!r}",
+            job_id=record.id,
+        )

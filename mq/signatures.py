@@ -1,0 +1,90 @@
+"""What a handler's signature says: payload and result types, and whether it takes a context."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from mq.context import Context
+from mq.errors import DefinitionError
+
+_MISSING = inspect.Parameter.empty
+
+
+@attrs.frozen
+class Signature:
+    """A handler's parameters and annotations.
+
+    Args:
+        job_name: whose handler it is, for messages.
+        passes_context: whether the second parameter takes the run's Context.
+    """
+
+    job_name: str
+    passes_context: bool
+    _payload: Any
+    _result: Any
+
+    def payload(self) -> Any:
+        """Return the payload type, or raise DefinitionError when it is not annotated."""
+        if self._payload is _MISSING:
+            raise DefinitionError(
+                f"handler of job {self.job_name!r}: annotate its first parameter, or give payload="
+            )
+        return self._payload
+
+    def result(self) -> Any:
+        """Return the result type, or raise DefinitionError when it is not annotated."""
+        if self._result is _MISSING:
+            raise DefinitionError(
+                f"handler of job {self.job_name!r}: annotate what it returns (-> None for nothing),"
+                " or give result="
+            )
+        return self._result
+
+
+def read_signature(function: Callable[..., Any], job_name: str) -> Signature:
+    """Read a handler's signature; DefinitionError when a worker could not call it."""
+    if not callable(function):
+        raise DefinitionError(f"handler of job {job_name!r} is not callable: {function!r}")
+    target = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+        raise DefinitionError(
+            f"handler of job {job_name!r} is async: mq runs plain functions, call asyncio.run inside"
+        )
+    if inspect.isgeneratorfunction(target):
+        raise DefinitionError(f"handler of job {job_name!r} is a generator: return its result instead")
+    parameters = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    hints = _hints(function, job_name)
+    if not parameters:
+        raise DefinitionError(f"handler of job {job_name!r} takes no payload: give it a parameter")
+    second = parameters[1] if len(parameters) > 1 else None
+    takes = second is not None and (second.name == "ctx" or hints.get(second.name) is Context)
+    spare = [p for p in parameters[2 if takes else 1 :] if p.default is _MISSING]
+    if spare:
+        raise DefinitionError(
+            f"handler of job {job_name!r} needs {spare[0].name!r}, which a worker cannot give:"
+            " it passes the payload, and the context to a second parameter named ctx"
+        )
+    payload = hints.get(parameters[0].name, _MISSING)
+    result = hints.get("return", _MISSING)
+    return Signature(job_name, takes, payload, result)
+
+
+def _hints(function: Callable[..., Any], job_name: str) -> dict[str, Any]:
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise DefinitionError(
+            f"handler of job {job_name!r}: annotation {error.name!r} is not defined where the"
+            " function is; import it there (not only under TYPE_CHECKING)"
+        ) from None

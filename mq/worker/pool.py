@@ -1,0 +1,235 @@
+"""The worker: owns the threads; starts, drains and stops them."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from mq.durations import format_ms
+from mq.errors import DefinitionError, StoreError
+from mq.records import Ack
+from mq.worker.executors.thread import ThreadExecutor
+from mq.worker.fetcher import Fetcher
+from mq.worker.heartbeat import Heartbeat
+from mq.worker.listener import Listener
+from mq.worker.options import WorkerOptions, read_options
+from mq.worker.queue_order import QueueOrder
+from mq.worker.run import Runs
+from mq.worker.runner import Runner
+from mq.worker.signals import StopSignals
+from mq.worker.stall_sweeper import StallSweeper
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mq.definitions import App, Job
+
+log = logging.getLogger("mq.worker")
+
+LAST_WORDS_S = 1.0
+"""How long a drained worker waits for the last acks, and for handlers it told to end."""
+
+
+class ExitCode(enum.IntEnum):
+    """What the process of a worker tells its supervisor."""
+
+    CLEAN = 0
+    """Stopped as asked; nothing it held was lost."""
+    NOT_STARTED = 1
+    """The app could not be imported, or Redis could not be reached."""
+    USAGE = 2
+    """The command line is wrong."""
+    FORCED = 3
+    """Stopped at once by a second signal; locks expire and the sweep recovers."""
+    BURST_FAILED = 5
+    """A burst ended, and jobs failed in it."""
+
+
+class Worker:
+    """Runs the jobs of one store of an app.
+
+    Args:
+        app: whose definitions are run.
+        store: name of the store it serves; definitions bound to others are ignored.
+        options: concurrency, queues, lock_duration, ...: see `WorkerOptions`.
+
+    Raises:
+        DefinitionError: no definition of that store has a handler, or a queue belongs to another store.
+        ValueError, TypeError: an option cannot work; names it.
+    """
+
+    def __init__(self, app: App, *, store: str = "default", **options: Any) -> None:
+        self.options: WorkerOptions = read_options(**options)
+        self.store = app.store_named(store)
+        jobs = _runnable(app, store)
+        queues = self.options.queues or dict.fromkeys(sorted({job.queue for job in jobs.values()}), 1)
+        _check_queues(app, store, queues)
+        self.names = tuple(sorted(jobs))
+        self.queues = tuple(queues)
+        self.runs = Runs()
+        runner = Runner(jobs, self.store, self.options.id, app.max_payload_bytes)
+        self.executor = ThreadExecutor(runner, self.options.concurrency, self._finished)
+        self.fetcher = Fetcher(
+            self.store,
+            self.names,
+            QueueOrder(queues, strict=self.options.strict),
+            self.options,
+            self.runs,
+            self.executor.submit,
+        )
+        pairs = [(queue, name) for queue in queues for name in self.names]
+        self.listener = Listener(self.store, pairs, self.options, self.runs, self.fetcher)
+        self.fetcher.became_hungry = self.listener.became_hungry
+        self.heartbeat = Heartbeat(self.store, self.options, self.runs)
+        self.sweeper = StallSweeper(self.store, self.options)
+        self._started = False
+
+    def _finished(self, run: Any, ended: Any) -> None:
+        self.fetcher.finished(run, ended)
+
+    def start(self) -> None:
+        """Check the server and start the threads; StoreError when Redis cannot be reached."""
+        self.store.check()
+        log.info(
+            "worker %s started: %d threads, queues %s, jobs %s, %s",
+            self.options.id, self.options.concurrency, ",".join(self.queues),
+            ",".join(self.names), self.store,
+        )  # fmt: skip
+        self._started = True
+        self.executor.start()
+        for thread in (self.fetcher, self.listener, self.heartbeat, self.sweeper):
+            thread.start()
+
+    def run(self, signals: StopSignals | None = None) -> ExitCode:
+        """Work until a signal, or in a burst until nothing is runnable; returns the exit code.
+
+        Args:
+            signals: what the process was asked; without any, a burst alone ends it.
+        """
+        signals = signals or StopSignals()
+        self.start()
+        while not signals.drain.is_set():
+            if self.options.burst and self.fetcher.wait_until_dry(0.05):
+                break
+            if not self.options.burst:
+                signals.drain.wait()
+        clean = self.stop(force=signals.force)
+        if not clean:
+            return ExitCode.FORCED
+        if self.options.burst and self.fetcher.tally["failed"]:
+            return ExitCode.BURST_FAILED
+        return ExitCode.CLEAN
+
+    def stop(self, *, force: threading.Event | None = None) -> bool:
+        """Stop claiming, let runs finish for the grace, give back what is left, and end the threads.
+
+        Args:
+            force: when set, everything ends at once and locks are left to expire.
+
+        Returns:
+            Whether nothing was left behind.
+        """
+        if not self._started:
+            return True
+        self._started = False
+        self.fetcher.stop_claiming()
+        self.sweeper.stop()
+        if len(self.runs):
+            log.info("worker %s draining: %d running", self.options.id, len(self.runs))
+        grace_s = self.options.shutdown_grace_ms / 1000
+        if not self._wait_for_runs(grace_s, force) and not _is_set(force):
+            self._give_back()
+        self.fetcher.halt()
+        self.heartbeat.stop()
+        self.executor.stop()
+        if _is_set(force):
+            log.warning("worker %s forced to stop: %d jobs keep their locks until they expire",
+                        self.options.id, len(self.runs))  # fmt: skip
+            return False
+        self.fetcher.join(LAST_WORDS_S)
+        self.listener.stop()
+        self.listener.join(LAST_WORDS_S)
+        log.info("worker %s stopped: %s", self.options.id, self._summary())
+        return True
+
+    def _wait_for_runs(self, limit_s: float, force: threading.Event | None) -> bool:
+        give_up_at = time.monotonic() + limit_s
+        while not _is_set(force):
+            left_s = give_up_at - time.monotonic()
+            if self.runs.wait_until_empty(max(0.0, min(left_s, 0.1))):
+                return True
+            if left_s <= 0:
+                return False
+        return False
+
+    def _give_back(self) -> None:
+        """Tell the handlers to end, give them a moment, and release what still runs."""
+        for run in self.runs:
+            run.tell()
+        if self.runs.wait_until_empty(LAST_WORDS_S):
+            return
+        left = [run for run in self.runs if not run.over]
+        for run in left:
+            # Whatever the handler still does is its own affair: no ack will be sent for it.
+            run.lost = run.over = True
+        acks = [("release", Ack(run.record.id, run.token)) for run in left]
+        try:
+            self.store.exchange(acks, None)
+        except StoreError as error:
+            log.warning("%d jobs were not given back, their locks will expire: %s", len(left), error)
+            return
+        log.warning(
+            "%d jobs still ran after %s and were given back: %s", len(left),
+            format_ms(self.options.shutdown_grace_ms), ", ".join(run.record.id for run in left),
+        )  # fmt: skip
+        for run in left:
+            self.runs.drop(run)
+
+    def _summary(self) -> str:
+        counts = dict(sorted(self.fetcher.tally.words.items()))
+        return ", ".join(f"{count} {word}" for word, count in counts.items()) or "nothing was run"
+
+    def __enter__(self) -> Worker:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+
+def _is_set(event: threading.Event | None) -> bool:
+    return event is not None and event.is_set()
+
+
+def _runnable(app: App, store: str) -> dict[str, Job[Any, Any]]:
+    bound = {name: job for name, job in app.jobs.items() if job.store_name == store}
+    jobs = {name: job for name, job in bound.items() if job.function is not None}
+    for name in sorted(set(bound) - set(jobs)):
+        log.warning("job %s has no handler here; its jobs are left to other workers", name)
+    if not jobs:
+        found = f"{len(bound)} without a handler" if bound else "none"
+        raise DefinitionError(
+            f"nothing to run: of the app's jobs on store {store!r}, {found}; define one with @app.job"
+            " or import the module that has the handlers"
+        )
+    return jobs
+
+
+def _check_queues(app: App, store: str, queues: dict[str, int]) -> None:
+    for queue in queues:
+        owners = {job.store_name for job in app.jobs.values() if job.queue == queue}
+        if owners and store not in owners:
+            raise DefinitionError(
+                f"queue {queue!r} belongs to store {min(owners)!r}, this worker serves store {store!r}:"
+                f" run it with --store {min(owners)}"
+            )

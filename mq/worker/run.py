@@ -1,0 +1,84 @@
+"""A run: one claimed job from the claim until its ack has landed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from mq.context import Context
+from mq.records import JobRecord
+
+
+class Run:
+    """What the worker knows of a job it holds.
+
+    Args:
+        record: the job as it was claimed.
+        token: what it is held under.
+    """
+
+    __slots__ = ("cancel_requested", "context", "lost", "over", "record", "token")
+
+    def __init__(self, record: JobRecord, token: str) -> None:
+        self.record = record
+        self.token = token
+        self.context: Context | None = None
+        self.cancel_requested = False
+        self.lost = False
+        self.over = False
+
+    @property
+    def attempt(self) -> int:
+        """The number this run gets in the ledger."""
+        return self.record.runs + 1
+
+    def tell(self) -> None:
+        """Set the handler's `ctx.cancelled`, now or as soon as it has one."""
+        context = self.context
+        if context is not None:
+            context.cancelled.set()
+
+
+class Runs:
+    """The runs a worker holds, by job id; shared by its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_id: dict[str, Run] = {}
+        self._empty = threading.Condition(self._lock)
+
+    def add(self, run: Run) -> None:
+        """Hold a run."""
+        with self._lock:
+            self._by_id[run.record.id] = run
+
+    def drop(self, run: Run) -> None:
+        """Let a run go: its ack has landed, or it was lost."""
+        with self._lock:
+            if self._by_id.get(run.record.id) is run:
+                del self._by_id[run.record.id]
+            if not self._by_id:
+                self._empty.notify_all()
+
+    def held(self) -> list[Run]:
+        """Return the runs held now."""
+        with self._lock:
+            return list(self._by_id.values())
+
+    def get(self, job_id: str) -> Run | None:
+        """Return the run of a job, or None when this worker does not hold it."""
+        with self._lock:
+            return self._by_id.get(job_id)
+
+    def wait_until_empty(self, timeout_s: float) -> bool:
+        """Wait until nothing is held; False when `timeout_s` is over first."""
+        with self._lock:
+            return self._empty.wait_for(lambda: not self._by_id, timeout_s)
+
+    def __len__(self) -> int:
+        """How many runs are held."""
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Run]:
+        """Iterate over the runs held now."""
+        return iter(self.held())

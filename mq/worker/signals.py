@@ -1,0 +1,38 @@
+"""Signals to a worker process: the first drains, a repeat is ignored, a later one stops at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType
+
+REPEAT_S = 1.0
+"""A second signal within this time is the same request: an init that signals the whole process group
+delivers it twice."""
+
+
+class StopSignals:
+    """What SIGTERM and SIGINT asked for so far.
+
+    `drain` is set by the first, `force` by one that comes later than REPEAT_S after it.
+    """
+
+    def __init__(self) -> None:
+        self.drain = threading.Event()
+        self.force = threading.Event()
+        self._first_at: float | None = None
+
+    def install(self) -> None:
+        """Handle the signals from now on; only the main thread may."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._received)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        now = time.monotonic()
+        if self._first_at is None:
+            self._first_at = now
+            self.drain.set()
+        elif now - self._first_at > REPEAT_S:
+            self.force.set()

@@ -1,0 +1,64 @@
+"""The stall sweeper: gives back, fails or cancels jobs whose lock expired. Any worker may run it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+
+from mq.errors import StoreError
+from mq.records import Recovered
+from mq.store import SWEEP_BATCH, Store
+from mq.worker.options import WorkerOptions
+from mq.worker.outage import Outage
+
+log = logging.getLogger("mq.worker")
+
+
+class StallSweeper(threading.Thread):
+    """Sweeps at start and then every interval, give or take a tenth so that workers spread out.
+
+    Args:
+        store: what is swept; locks of all its queues.
+        options: interval and how many stalls are allowed.
+    """
+
+    def __init__(self, store: Store, options: WorkerOptions) -> None:
+        super().__init__(name="mq-stall-sweeper", daemon=True)
+        self.recovered: dict[str, int] = {}
+        self._store = store
+        self._options = options
+        self._stop_asked = threading.Event()
+        self._outage = Outage("stall sweep", self._stop_asked)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop_asked.set()
+
+    def run(self) -> None:
+        """Sweep until stopped."""
+        while not self._stop_asked.is_set():
+            try:
+                self.sweep()
+                self._outage.worked()
+            except StoreError as error:
+                self._outage.failed(error)
+                continue
+            interval_s = self._options.stalled_ms / 1000
+            self._stop_asked.wait(interval_s * random.uniform(0.9, 1.1))  # noqa: S311 jitter
+
+    def sweep(self) -> None:
+        """Deal with every expired lock there is now, in bounded calls."""
+        while not self._stop_asked.is_set():
+            found = self._store.stall_sweep(self._options.max_stalled_count)
+            for job in found:
+                self._report(job)
+            if len(found) < SWEEP_BATCH:
+                return
+
+    def _report(self, job: Recovered) -> None:
+        self.recovered[job.word] = self.recovered.get(job.word, 0) + 1
+        log.warning(
+            "job %s (%s) stalled: worker %s did not extend its lock; %s",
+            job.id, job.name, job.worker or "(unnamed)", job.word,
+        )  # fmt: skip

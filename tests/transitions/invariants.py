@@ -1,0 +1,129 @@
+"""What must hold of a store's keyspace between any two calls, whoever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from transitions.seed import Content, snapshot
+
+from mq.keys import Keys
+from mq.states import JobState
+from mq.store import Store
+
+PRIORITY_STEP = 2**42
+HOLDER_FIELDS = ("token", "worker", "cancel_requested")
+
+
+def violations(store: Store) -> list[str]:
+    """Every invariant that does not hold now, in words; empty for a sound store."""
+    content = snapshot(store)
+    keys = store.keys
+    jobs = {
+        key.removeprefix(keys.root + "job:"): record
+        for key, record in content.items()
+        if key.startswith(keys.root + "job:")
+    }
+    expected = _expected_sets(keys, jobs)
+    found = [*_sets(keys, content, expected), *_unknown_keys(keys, content, jobs)]
+    for job_id, record in jobs.items():
+        found += (f"{job_id}: {text}" for text in _record(keys, content, job_id, record))
+    totals = store.counts()
+    for state in JobState:
+        there = sum(record["state"] == state.value for record in jobs.values())
+        if totals[state] != there:
+            found.append(f"counts say {totals[state]} {state.value}, records say {there}")
+    return found
+
+
+def _expected_sets(keys: Keys, jobs: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """The sorted sets that the records alone call for."""
+    sets: dict[str, dict[str, int]] = {}
+    for job_id, record in jobs.items():
+        state, queue, name = JobState(record["state"]), record["queue"], record["name"]
+        index = keys.index(state, queue, name)
+        sets.setdefault(index, {})[job_id] = int(record["enqueued_at"])
+        if state is JobState.WAITING:
+            place = int(record["seq"]) - int(record.get("priority", 0)) * PRIORITY_STEP
+            sets.setdefault(keys.waiting(queue, name), {})[job_id] = place
+        elif state is JobState.DELAYED:
+            sets.setdefault(keys.delayed(queue), {})[job_id] = int(record["run_at"])
+        elif state is JobState.ACTIVE:
+            sets.setdefault(keys.active(), {})[job_id] = -1  # a lock is whenever
+        elif state.finished:
+            finished = keys.finished(state, queue, name)
+            sets.setdefault(finished, {})[job_id] = int(record["finished_at"])
+    return sets
+
+
+def _sets(keys: Keys, content: Content, expected: dict[str, dict[str, int]]) -> Iterator[str]:
+    kinds = ("index:", "waiting:", "delayed:", "active", "finished:")
+    ours = tuple(keys.root + kind for kind in kinds)
+    for key in sorted({*expected, *(key for key in content if key.startswith(ours))}):
+        there, wanted = content.get(key, {}), expected.get(key, {})
+        if key == keys.active():
+            there = dict.fromkeys(there, -1)
+        if there != wanted:
+            yield f"{key} holds {there}, the records call for {wanted}"
+
+
+def _record(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -> Iterator[str]:
+    state = JobState(record["state"])
+    if keys.payload(job_id) not in content:
+        yield "has no payload"
+    if state is JobState.ACTIVE and "token" not in record:
+        yield "is active without a token"
+    for field in HOLDER_FIELDS:
+        if state is not JobState.ACTIVE and field in record:
+            yield f"is {state.value} and still has {field}"
+    if state.finished != ("finished_at" in record):
+        yield f"is {state.value}, finished_at is {record.get('finished_at')}"
+    if f"seen:{record['queue']}:{record['name']}" not in content[keys.meta()]:
+        yield "is of a queue and name that the store has not seen"
+    if ("extra" in record) != (keys.extra(job_id) in content):
+        yield "its extra hash and the field that tells of it disagree"
+    runs = int(record.get("runs", 0))
+    numbers = sorted(int(field[4:]) for field in record if field.startswith("run:"))
+    if numbers != list(range(1, runs + 1)):
+        yield f"has ledger entries {numbers}, and says {runs}"
+    exits = {int(field[5:]) for field in record if field.startswith("exit:")}
+    long_exits = {int(field) for field in content.get(keys.exits(job_id), {})}
+    if exits & long_exits or not exits | long_exits <= set(numbers):
+        yield f"has exits {exits} and {long_exits} for runs {numbers}"
+    if len(record.get("awaited", "")) and state.finished:
+        yield "is finished and still awaited"
+
+
+def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterator[str]:
+    """Keys that ``mq/keys.py`` cannot make, and keys of jobs that do not exist."""
+    pairs = {(record["queue"], record["name"]) for record in jobs.values()}
+    known = {keys.meta(), keys.seq(), keys.active()}
+    for queue, name in pairs:
+        known |= {keys.waiting(queue, name), keys.delayed(queue), keys.wake(queue, name)}
+        known |= {keys.index(state, queue, name) for state in JobState}
+        known |= {keys.finished(state, queue, name) for state in JobState if state.finished}
+    for job_id in jobs:
+        known |= {keys.job(job_id), keys.payload(job_id), keys.extra(job_id), keys.exits(job_id)}
+    for key, value in content.items():
+        if key.startswith((keys.claims(""), keys.control(""))):
+            continue
+        if key not in known:
+            yield f"{key} is a key that no job of this store calls for"
+        if key.startswith(keys.root + "wake:") and value != {"1": 0}:
+            yield f"{key} holds {value}"
+    last = int(content.get(keys.seq(), 0))
+    if any(int(record["seq"]) > last for record in jobs.values()):
+        yield f"a job stands behind the last place given, {last}"
+
+
+def unannounced(store: Store) -> list[str]:
+    """Pairs with runnable jobs and no wake marker, where nobody took one."""
+    content = snapshot(store)
+    keys, meta = store.keys, content.get(store.keys.meta(), {})
+    waiting = (key for key in content if key.startswith(keys.root + "waiting:"))
+    pairs = (key.removeprefix(keys.root + "waiting:").split(":") for key in waiting)
+    return [
+        f"{queue}:{name}"
+        for queue, name in pairs
+        if f"paused:{queue}" not in meta and keys.wake(queue, name) not in content
+    ]

@@ -1,0 +1,129 @@
+"""Puts a job into any state, and reads the whole keyspace of a store back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from mq.records import Request
+from mq.states import JobState
+from mq.store import Store
+
+QUEUE = "queue"
+NAME = "name"
+JOB = "the-job"
+TOKEN = "held-token"
+WORKER = "worker-1"
+LOCK_MS = 10_000
+DELAY_MS = 5_000
+
+Content = dict[str, Any]
+
+
+def raw(store: Store) -> redis.Redis:
+    """The store's own client, for looking and writing past its verbs."""
+    return store._caller.client
+
+
+def seed(
+    store: Store,
+    state: JobState | None,
+    job_id: str = JOB,
+    *,
+    queue: str = QUEUE,
+    name: str = NAME,
+    token: str = TOKEN,
+    cancel: bool = False,
+    attempts: int = 1,
+) -> None:
+    """Put one job into ``state`` (None: leave it absent), its wake marker already taken.
+
+    ``cancel`` flags an active job the way a cancel request does.
+    """
+    if state is None:
+        return
+    delay = DELAY_MS if state is JobState.DELAYED else None
+    store.enqueue(
+        Request(
+            name=name, queue=queue, payload=b"body", id=job_id, delay_ms=delay,
+            attempts_max=attempts, metadata={"customer": "c-1"},
+        )
+    )  # fmt: skip
+    if state not in {JobState.WAITING, JobState.DELAYED}:
+        claim = store.claim([queue], [name], token, LOCK_MS, worker=WORKER)
+        assert [job.id for job in claim.jobs] == [job_id], "seed needs an empty line"
+        _leave_active(store, state, job_id, queue, name, token)
+    if cancel:
+        assert state is JobState.ACTIVE
+        raw(store).hset(store.keys.job(job_id), "cancel_requested", "1")
+    raw(store).delete(store.keys.wake(queue, name))
+
+
+def _leave_active(
+    store: Store, state: JobState, job_id: str, queue: str, name: str, token: str
+) -> None:
+    if state is JobState.COMPLETED:
+        store.ack_completed(job_id, token, b"result")
+    elif state is JobState.FAILED:
+        store.ack_failed(job_id, token, b"failure", summary="ValueError: no")
+    elif state is JobState.CANCELLED:
+        store.ack_cancelled(job_id, token)
+    elif state is JobState.WAITING_CHILDREN:
+        _park(store, job_id, queue, name)
+
+
+def _park(store: Store, job_id: str, queue: str, name: str) -> None:
+    """Do by hand what a fan-out's move to ``waiting-children`` does."""
+    keys, client = store.keys, raw(store)
+    record = client.hgetall(keys.job(job_id))
+    client.zrem(keys.index(JobState.ACTIVE, queue, name), job_id)
+    client.zrem(keys.active(), job_id)
+    client.hset(keys.job(job_id), "state", JobState.WAITING_CHILDREN.value)
+    client.hdel(keys.job(job_id), "token", "worker", "cancel_requested")
+    parked = keys.index(JobState.WAITING_CHILDREN, queue, name)
+    client.zadd(parked, {job_id: int(record[b"enqueued_at"])})
+
+
+def pause(store: Store, queue: str = QUEUE) -> None:
+    """Pause a queue the way its script will: a field of the store's hash."""
+    raw(store).hset(store.keys.meta(), f"paused:{queue}", "1")
+
+
+def resume(store: Store, queue: str = QUEUE) -> None:
+    """Take the pause back, without the wake-up."""
+    raw(store).hdel(store.keys.meta(), f"paused:{queue}")
+
+
+def snapshot(store: Store) -> Content:
+    """The full content of every key of the store's prefix."""
+    client = raw(store)
+    names = sorted(client.scan_iter(match=store.keys.root + "*", count=1000))
+    types = _ask(client, [("TYPE", name) for name in names])
+    read = {
+        b"string": lambda name: ("GET", name),
+        b"hash": lambda name: ("HGETALL", name),
+        b"zset": lambda name: ("ZRANGE", name, 0, -1, "WITHSCORES"),
+    }
+    found = _ask(client, [read[kind](name) for name, kind in zip(names, types, strict=True)])
+    return {
+        name.decode(): _plain(content) for name, content in zip(names, found, strict=True)
+    }
+
+
+def _ask(client: redis.Redis, commands: list[tuple[Any, ...]]) -> list[Any]:
+    pipe = client.pipeline(transaction=False)
+    for command in commands:
+        pipe.execute_command(*command)
+    return list(pipe.execute())
+
+
+def _plain(content: Any) -> Any:
+    """Text for what is text, dict for a hash, {member: score} for a sorted set."""
+    if isinstance(content, bytes):
+        return content.decode("latin-1")
+    if isinstance(content, dict):
+        return {key.decode(): value.decode("latin-1") for key, value in content.items()}
+    if content and isinstance(content[0], bytes):
+        content = zip(content[::2], content[1::2], strict=True)
+    return {member.decode(): int(score) for member, score in content}

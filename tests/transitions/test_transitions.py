@@ -1,0 +1,284 @@
+"""Every script on every state, against the table in ``mq/states.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import pytest
+from transitions.invariants import violations
+from transitions.seed import (
+    DELAY_MS,
+    JOB,
+    LOCK_MS,
+    NAME,
+    QUEUE,
+    TOKEN,
+    pause,
+    seed,
+    snapshot,
+)
+
+from mq.clock import FakeClock
+from mq.records import Ack, Request
+from mq.scripts import load_scripts, script_folder
+from mq.states import SCRIPT_OF_VERB, TRANSITIONS, JobState, Transition
+from mq.store import REFUSALS, Store
+
+STATES = (None, *JobState)
+ACKS = ("ack_completed", "ack_retried", "ack_failed", "ack_cancelled", "release")
+BUILT = tuple(dict.fromkeys(row.verb for row in TRANSITIONS if row.built))
+PLANNED = tuple(dict.fromkeys(row.verb for row in TRANSITIONS if not row.built))
+UNTOUCHED = "untouched"
+
+
+@attrs.frozen
+class Case:
+    """How a condition of the table is brought about."""
+
+    token: str = TOKEN
+    cancel: bool = False
+    delay_ms: int = 0
+    elapsed_ms: int = 0
+    paused: bool = False
+    limit: int = 1
+    ahead: bool = False
+    max_stalled: int = 1
+
+
+CASES: dict[str, tuple[Case, ...]] = {
+    "due now": (Case(),),
+    "due later": (Case(delay_ms=1),),
+    "the id exists": (Case(), Case(delay_ms=1)),
+    "due, its queue not paused": (Case(elapsed_ms=DELAY_MS),),
+    "due, its queue paused or the claim full": (
+        Case(elapsed_ms=DELAY_MS, paused=True),
+        Case(elapsed_ms=DELAY_MS, ahead=True),
+    ),
+    "its queue not paused, a free slot": (Case(),),
+    "the token holds the job": (Case(), Case(elapsed_ms=LOCK_MS * 2)),
+    "the token holds the job, a cancel is pending": (Case(cancel=True),),
+    "the token holds the job, delay > 0": (Case(delay_ms=1),),
+    "the token holds the job, delay 0": (Case(),),
+    "lock expired, stalls left": (Case(elapsed_ms=LOCK_MS),),
+    "lock expired, no stalls left": (Case(elapsed_ms=LOCK_MS, max_stalled=0),),
+    "lock expired, a cancel is pending": (Case(elapsed_ms=LOCK_MS, cancel=True, max_stalled=0),),
+}
+
+
+def _enqueue(store: Store, case: Case) -> str:
+    delay = case.delay_ms or None
+    again = Request(name=NAME, queue=QUEUE, payload=b"new", id=JOB, delay_ms=delay)
+    return "duplicate" if store.enqueue(again).duplicate else "enqueued"
+
+
+def _claim(store: Store, case: Case) -> str:
+    before = store.get_states([JOB])
+    claim = store.claim([QUEUE], [NAME], "next-token", LOCK_MS, case.limit)
+    if JOB in {job.id for job in claim.jobs}:
+        return "claimed"
+    promoted = before == [JobState.DELAYED] and store.get_states([JOB]) == [JobState.WAITING]
+    return "promoted" if promoted else UNTOUCHED
+
+
+def _extend(store: Store, case: Case) -> str:
+    lost, cancel_requested = store.extend([(JOB, case.token)], LOCK_MS)
+    return "lost" if lost else "cancel_requested" if cancel_requested else "extended"
+
+
+def _ack(verb: str) -> Callable[[Store, Case], str]:
+    def run(store: Store, case: Case) -> str:
+        exit_ = None if verb in {"ack_cancelled", "release"} else b"exit"
+        ack = Ack(JOB, case.token, exit_, summary="a line", delay_ms=case.delay_ms)
+        return store.exchange([(verb, ack)], None)[0][0]
+
+    return run
+
+
+def _sweep(store: Store, case: Case) -> str:
+    found = store.stall_sweep(case.max_stalled)
+    return found[0].word if found else UNTOUCHED
+
+
+RUN: dict[str, Callable[[Store, Case], str]] = {
+    "enqueue": _enqueue,
+    "claim": _claim,
+    "extend": _extend,
+    "stall_sweep": _sweep,
+    **{verb: _ack(verb) for verb in ACKS},
+}
+
+
+def _prepare(store: Store, clock: FakeClock, state: JobState | None, case: Case) -> None:
+    seed(store, state, cancel=case.cancel)
+    if case.ahead:
+        store.enqueue(Request(name=NAME, queue=QUEUE, payload=b"", id="ahead", priority=9))
+    if case.paused:
+        pause(store)
+    clock.advance(case.elapsed_ms)
+
+
+def _named(value: object) -> str | None:
+    if isinstance(value, Transition):
+        source = value.source.value if value.source else "absent"
+        return f"{value.verb}-{source}-{value.word}"
+    if isinstance(value, JobState):
+        return value.value
+    return "absent" if value is None else None
+
+
+LISTED = [
+    pytest.param(row, case, id=f"{_named(row)}-{nth}-{number}")
+    for number, row in enumerate(TRANSITIONS)
+    if row.built
+    for nth, case in enumerate(CASES[row.condition])
+]
+
+
+@pytest.mark.parametrize(("row", "case"), LISTED)
+def test_a_listed_transition_does_what_its_row_says(
+    store: Store, clock: FakeClock, row: Transition, case: Case
+) -> None:
+    """Target state, outcome word and ledger outcome are those of the table."""
+    _prepare(store, clock, row.source, case)
+    ledger = store.get_attempts(JOB)
+
+    word = RUN[row.verb](store, case)
+
+    assert word == row.word
+    assert store.get_states([JOB]) == [row.target]
+    added = store.get_attempts(JOB)[len(ledger) :]
+    assert [entry.outcome for entry in added] == ([row.outcome] if row.outcome else [])
+    assert violations(store) == []
+
+
+UNLISTED = [
+    pytest.param(verb, state, id=f"{verb}-{state.value if state else 'absent'}")
+    for verb in BUILT
+    for state in STATES
+    if not any(row.verb == verb and row.source is state for row in TRANSITIONS)
+]
+
+
+@pytest.mark.parametrize(("verb", "state"), UNLISTED)
+def test_a_pair_without_a_row_is_refused_and_changes_nothing(
+    store: Store, clock: FakeClock, verb: str, state: JobState | None
+) -> None:
+    """A stranger's token is refused with a word, and every key is as it was."""
+    _prepare(store, clock, state, Case())
+    clock.advance(1)
+    before = snapshot(store)
+
+    word = RUN[verb](store, Case(token="of-a-stranger"))
+
+    assert word in {*REFUSALS, UNTOUCHED}
+    assert snapshot(store) == before
+
+
+@pytest.mark.parametrize("verb", ACKS)
+@pytest.mark.parametrize(
+    ("state", "landed"),
+    [
+        (JobState.COMPLETED, "completed"),
+        (JobState.FAILED, "failed"),
+        (JobState.CANCELLED, "cancelled"),
+    ],
+    ids=_named,
+)
+def test_any_ack_under_a_landed_token_tells_what_landed_and_changes_nothing(
+    store: Store, clock: FakeClock, verb: str, state: JobState, landed: str
+) -> None:
+    """A repeat is recognised whatever outcome it carries."""
+    _prepare(store, clock, state, Case())
+    clock.advance(1)
+    before = snapshot(store)
+
+    assert RUN[verb](store, Case(delay_ms=5)) == landed
+    assert snapshot(store) == before
+
+
+CONDITION_FAILS = [
+    *((verb, JobState.ACTIVE, Case(token="of-a-stranger")) for verb in ("extend", *ACKS)),
+    *(
+        (verb, JobState.ACTIVE, Case(token="of-a-stranger", cancel=True))
+        for verb in ("extend", *ACKS)
+    ),
+    *((verb, JobState.ACTIVE, Case(token="")) for verb in ("extend", *ACKS)),
+    ("claim", JobState.WAITING, Case(paused=True)),
+    ("claim", JobState.DELAYED, Case(elapsed_ms=DELAY_MS - 1)),
+    ("claim", JobState.DELAYED, Case(elapsed_ms=DELAY_MS - 1, paused=True)),
+    ("claim", JobState.ACTIVE, Case(elapsed_ms=LOCK_MS * 9)),
+    ("stall_sweep", JobState.ACTIVE, Case(elapsed_ms=LOCK_MS - 1)),
+    ("stall_sweep", JobState.ACTIVE, Case(elapsed_ms=LOCK_MS - 1, cancel=True)),
+]
+
+
+@pytest.mark.parametrize(("verb", "state", "case"), CONDITION_FAILS)
+def test_a_row_whose_condition_fails_changes_nothing(
+    store: Store, clock: FakeClock, verb: str, state: JobState, case: Case
+) -> None:
+    """Being in the right state is not enough."""
+    _prepare(store, clock, state, case)
+    before = snapshot(store)
+
+    assert RUN[verb](store, case) in {*REFUSALS, UNTOUCHED}
+    assert snapshot(store) == before
+
+
+@pytest.mark.parametrize("state", JobState, ids=_named)
+def test_reading_changes_nothing(store: Store, state: JobState) -> None:
+    """Readers leave every key as it was, for a job in any state."""
+    seed(store, state)
+    before = snapshot(store)
+
+    found, ledger = store.get_whole(JOB) or (None, [])
+
+    assert found is not None
+    assert found.state is state
+    assert len(ledger) == (1 if state.finished else 0)
+    assert store.counts()[state] == 1
+    assert sum(store.counts().values()) == 1
+    assert snapshot(store) == before
+
+
+@pytest.mark.parametrize("state", STATES, ids=_named)
+def test_progress_and_watch_mark_only_what_they_may(store: Store, state: JobState | None) -> None:
+    """Progress needs the holder, watching an unfinished job; nothing else is touched."""
+    seed(store, state)
+    before = snapshot(store)
+
+    assert store.progress(JOB, "of-a-stranger", b"1") in REFUSALS
+    if state is not JobState.ACTIVE:
+        assert store.progress(JOB, TOKEN, b"1") in REFUSALS
+    assert snapshot(store) == before
+    if state is None or state.finished:
+        assert store.watch(JOB) == ("finished" if state else "not_found")
+        assert snapshot(store) == before
+    else:
+        assert store.watch(JOB) == "awaited"
+        marked = snapshot(store)
+        assert marked[store.keys.job(JOB)].pop("awaited") == "1"
+        assert marked == before
+
+
+def _script_of(verb: str) -> str:
+    return SCRIPT_OF_VERB.get(verb, verb)
+
+
+@pytest.mark.parametrize("verb", BUILT)
+def test_a_built_verb_has_a_script_and_a_way_to_run_it_here(verb: str) -> None:
+    """What the table calls built is tried above."""
+    assert _script_of(verb) in load_scripts()
+    assert verb in RUN
+
+
+@pytest.mark.parametrize("verb", [verb for verb in PLANNED if _script_of(verb) not in BUILT])
+def test_a_planned_verb_has_no_script_yet(verb: str) -> None:
+    """A script that appears must take the mark off its rows, and so join the tests above."""
+    assert not (script_folder() / f"{_script_of(verb)}.lua").exists()
+
+
+def test_no_row_stands_twice() -> None:
+    """Verb, source and condition name one row."""
+    found = [(row.verb, row.source, row.target, row.condition) for row in TRANSITIONS]
+    assert len(found) == len(set(found))
