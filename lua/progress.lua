@@ -1,7 +1,7 @@
 -- Script:  progress
 -- Version: 1
 -- Args:    now id token value
--- Moves:   active -> active
+-- Moves:   - (keeps what the run of an active job reports)
 -- Returns: stored | lost | not_found
 -- Events:  -
 --

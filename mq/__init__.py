@@ -1,7 +1,7 @@
 """A job queue for Python services on Redis.
 
-Every change of a job's state is one atomic Lua script; every run is recorded in the job's ledger. The names
-below are the public ones; what loads redis or cattrs is imported when it is first used.
+Every change of a job's state is one atomic Lua script; every run is recorded in the job's ledger.
+The names below are the public ones; what loads redis or cattrs is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Calls a script by its SHA and outlives what can happen on the way.
 
-The client repeats nothing by itself: a script whose reply was lost has run. This module repeats whole
-operations instead, within a limit of time, and every operation of a store is built so that a repeat
-is recognised. NOSCRIPT is a normal answer (restart, SCRIPT FLUSH, failover): nothing ran, so the text is
-loaded with SCRIPT LOAD, never EVAL, and the call is made again; in a pipeline only the calls that failed.
+The client repeats nothing by itself: a script whose reply was lost has run. This module repeats
+whole operations instead, within a limit of time, and every operation of a store is built so that
+a repeat is recognised. NOSCRIPT is a normal answer (restart, SCRIPT FLUSH, failover): nothing
+ran, so the text is loaded with SCRIPT LOAD, never EVAL, and the call is made again; in a pipeline
+only the calls that failed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class ScriptCaller:
     Args:
         endpoint: the server.
         meta_key: KEYS[1] of every script.
-        retry_for_ms: how long a failed operation is repeated before StoreError is raised; 0 for once.
+        retry_for_ms: how long a failed operation is repeated before StoreError is raised; 0 for
+            once.
     """
 
     def __init__(self, endpoint: Endpoint, meta_key: str, retry_for_ms: int) -> None:
@@ -81,7 +83,7 @@ class ScriptCaller:
                     raise store_error(error, self.endpoint.label) from error
                 # A replica that answered READONLY, or a half-open socket, must not be asked again.
                 self.client.connection_pool.disconnect(inuse_connections=False)
-                time.sleep(min(pause_s * random.uniform(0.5, 1), left_s))  # noqa: S311 jitter
+                time.sleep(min(pause_s * random.uniform(0.5, 1), left_s))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 repeated = True
 
@@ -109,7 +111,11 @@ class ScriptCaller:
             if retryable(error) or "NOPERM" not in str(error):
                 raise
             return None
-        flat = list(hello.items()) if isinstance(hello, dict) else list(zip(hello[::2], hello[1::2]))
+        flat = (
+            list(hello.items())
+            if isinstance(hello, dict)
+            else list(zip(hello[::2], hello[1::2], strict=True))
+        )
         text = {bytes(k): v for k, v in flat}.get(b"version", b"")
         parts = bytes(text).decode(errors="replace").split(".")[:2]
         return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else None

@@ -1,8 +1,8 @@
 """How a store reaches Redis: addresses, settings, and what a failure of the server means.
 
-The client is always our own. One that was handed in is copied from its settings, because what a store
-depends on (bytes that stay bytes, no silent repetition of a script, a socket timeout longer than a
-blocking read) must not depend on how somebody else configured it.
+The client is always our own. One that was handed in is copied from its settings, because what a
+store depends on (bytes that stay bytes, no silent repetition of a script, a socket timeout longer
+than a blocking read) must not depend on how somebody else configured it.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Endpoint:
         """Return a client of its own pool.
 
         Args:
-            longest_block_ms: the longest blocking read it will make. Its socket waits 5 s longer, so
-                that a half-open connection is found and a healthy idle one is left alone.
+            longest_block_ms: the longest blocking read it will make. Its socket waits 5 s longer,
+                so that a half-open connection is found and a healthy idle one is left alone.
         """
         settings = dict(self.settings)
         if longest_block_ms is not None:
@@ -78,7 +78,8 @@ def endpoint_of(target: str | redis.Redis | None, **settings: Any) -> Endpoint:
     Args:
         target: a URL (redis://, rediss://, unix://, memory://), a `redis.Redis`, or None for
             `redis://localhost:6379/0`.
-        settings: username, password, db and redis-py's ssl and socket options; they win over the URL.
+        settings: username, password, db and redis-py's ssl and socket options; they win over the
+            URL.
 
     Raises:
         StoreError: the URL or an option cannot work; says which and why, never the password.
@@ -90,7 +91,9 @@ def endpoint_of(target: str | redis.Redis | None, **settings: Any) -> Endpoint:
         return _from_url(target, settings)
     if isinstance(target, redis.Redis):
         if settings:
-            raise TypeError(f"give {', '.join(settings)} to the client, or give a URL instead of a client")
+            raise TypeError(
+                f"give {', '.join(settings)} to the client, or give a URL instead of a client"
+            )
         pool = target.connection_pool
         return _endpoint(pool.connection_class, pool.connection_kwargs)
     kind = f"{type(target).__module__}.{type(target).__qualname__}"
@@ -140,7 +143,9 @@ def _check_url(url: str, scheme: str) -> None:
     if not parts.hostname:
         raise StoreError(f"Redis URL names no host: write {scheme}://host:6379/0")
     if port == 0:
-        raise StoreError("Redis URL has port 0: write the port the server listens on, 6379 by default")
+        raise StoreError(
+            "Redis URL has port 0: write the port the server listens on, 6379 by default"
+        )
     database = parts.path.strip("/")
     if database and not database.isdigit():
         raise StoreError(f"Redis URL has database {database[:20]!r}: write a number, such as /0")
@@ -152,7 +157,9 @@ def _endpoint(connection_class: type, given: Mapping[str, Any]) -> Endpoint:
     }
     unknown = sorted(set(given) - set(settings) - _replaced())
     if unknown:
-        raise StoreError(f"Redis option {unknown[0]!r} is not known: remove it from the URL or settings")
+        raise StoreError(
+            f"Redis option {unknown[0]!r} is not known: remove it from the URL or settings"
+        )
     if settings.get("socket_timeout") is None:
         settings["socket_timeout"] = SOCKET_TIMEOUT_S
     if settings.get("socket_connect_timeout") is None:
@@ -178,12 +185,13 @@ def _endpoint(connection_class: type, given: Mapping[str, Any]) -> Endpoint:
 def _replaced() -> frozenset[str]:
     """Return redis-py's settings that a store decides by itself, whatever was given."""
     return frozenset(
-        "decode_responses encoding encoding_errors encoder_class retry retry_on_error retry_on_timeout "
-        "health_check_interval lib_name lib_version driver_info client_name parser_class "
+        "decode_responses encoding encoding_errors encoder_class retry retry_on_error "
+        "retry_on_timeout health_check_interval lib_name lib_version driver_info client_name parser_class "
         "socket_read_size legacy_responses command_packer event_dispatcher max_connections "
         "himport_registry maint_notifications_config maint_notifications_pool_handler "
         "oss_cluster_maint_notifications_handler maintenance_state maintenance_notification_hash "
-        "orig_host_address orig_socket_timeout orig_socket_connect_timeout cache cache_config".split()
+        "orig_host_address orig_socket_timeout orig_socket_connect_timeout cache "
+        "cache_config".split()
     )
 
 
@@ -249,26 +257,36 @@ def is_noscript(error: object) -> bool:
 
 
 def store_error(error: Exception, label: str) -> StoreError:
-    """Return what a failure of redis-py means and what to do, in one line, for the store at `label`."""
+    """Return what a failure of redis-py at `label` means and what to do, in one line."""
     text = str(error)
     where = f"Redis at {label}"
     if isinstance(error, failures.AuthenticationError) or "WRONGPASS" in text or "NOAUTH" in text:
         return StoreError(f"{where} refused the user or password: check MQ_URL or password=")
     if isinstance(error, failures.NoPermissionError) or "NOPERM" in text:
-        return StoreError(f"{where} denies a right this user needs: {text}; grant it with ACL SETUSER")
+        return StoreError(
+            f"{where} denies a right this user needs: {text}; grant it with ACL SETUSER"
+        )
     if isinstance(error, failures.ReadOnlyError) or "READONLY" in text:
         return StoreError(f"{where} is a read-only replica: give the address of the primary")
     if isinstance(error, failures.OutOfMemoryError) or "OOM" in text:
-        return StoreError(f"{where} is out of memory (maxmemory): nothing was written; free memory or raise it")
+        return StoreError(
+            f"{where} is out of memory (maxmemory): nothing was written; free memory or raise it"
+        )
     if "MQSCHEMA" in text:
         found = text.partition("MQSCHEMA ")[2]
-        return StoreError(f"keyspace version {found}: run the mq release that wrote it, or another prefix")
+        return StoreError(
+            f"keyspace version {found}: run the mq release that wrote it, or another prefix"
+        )
     if "MQSEQ" in text:
-        return StoreError(f"{where}: the enqueue order of this prefix is used up; go on under a new prefix")
+        return StoreError(
+            f"{where}: the enqueue order of this prefix is used up; go on under a new prefix"
+        )
     if isinstance(error, failures.TimeoutError):
         return StoreError(f"{where} did not answer in time: check that it is up and not overloaded")
     if isinstance(error, failures.ConnectionError):
-        return StoreError(f"cannot reach {where}: {_plain(text)}; check the address and that it is running")
+        return StoreError(
+            f"cannot reach {where}: {_plain(text)}; check the address and that it is running"
+        )
     return StoreError(f"{where} answered: {text}")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-_current: ContextVar["Context | None"] = ContextVar("mq_context", default=None)
+_current: ContextVar[Context | None] = ContextVar("mq_context", default=None)
 
 
 class Interrupted(BaseException):
@@ -66,7 +66,7 @@ class Context:
         self._report = report
         self._ends = None if time_limit_ms is None else time.monotonic() + time_limit_ms / 1000
         self.deadline = None if time_limit_ms is None else time.time() * 1000 + time_limit_ms
-        """When the run's time is over, ms since the epoch by this host's clock; None for no limit."""
+        """When the time is over, ms since the epoch by this host's clock; None for no limit."""
 
     def time_left(self) -> float | None:
         """Return the seconds until the deadline, 0 once it is over; None for no limit."""
@@ -81,7 +81,7 @@ class Context:
         """Sleep, but no longer than until a cancel; True when it slept to the end."""
         return not self.cancelled.wait(seconds)
 
-    def progress(self, value: Any) -> None:  # noqa: ANN401 any plain value
+    def progress(self, value: Any) -> None:
         """Store how far the run is, at most 4 kB encoded; `poll` shows it.
 
         Raises:
@@ -102,7 +102,7 @@ class Context:
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
-    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:  # noqa: ANN401 logging's own types
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         extra: Mapping[str, object] = self.extra or {}
         return f"{extra['job_name']} {extra['job_id']} #{extra['attempt']}: {msg}", {
             **kwargs,

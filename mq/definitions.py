@@ -1,6 +1,7 @@
 """Typed job definitions: what producers enqueue with and workers run.
 
-An `App` names its stores and holds its definitions; a `Job` is the contract between a producer and a
+An `App` names its stores and holds its definitions; a `Job` is the contract between a producer
+and a
 worker: job name, payload, result and error types, and the policies a job carries on its record.
 """
 
@@ -62,7 +63,7 @@ class JobId(str):
 
 @attrs.frozen(kw_only=True)
 class Policies:
-    """What a definition sets for its jobs and an enqueue may override; None where nothing was said."""
+    """What a definition sets for its jobs and an enqueue may override; None where unsaid."""
 
     queue: str | None = None
     priority: int | None = None
@@ -82,9 +83,11 @@ class Policies:
         timeout: Duration | None = None,
         delay: Duration | None = None,
     ) -> Policies:
-        """Check options as they are written; ValueError or TypeError names the one that is wrong."""
+        """Check options as written; ValueError or TypeError names the one that is wrong."""
         if backoff is not None and not isinstance(backoff, Backoff):
-            raise TypeError(f"backoff must be mq.fixed(...) or mq.exponential(...), got {backoff!r}")
+            raise TypeError(
+                f"backoff must be mq.fixed(...) or mq.exponential(...), got {backoff!r}"
+            )
         timeout_ms = None if timeout is None else to_ms(timeout, "timeout")
         if timeout_ms == 0:
             raise ValueError("timeout must be longer than 0; leave it out for no limit")
@@ -100,7 +103,9 @@ class Policies:
     def over(self, base: Policies) -> Policies:
         """Return these, with what was left open taken from `base`."""
         mine = attrs.asdict(self, recurse=False)
-        return attrs.evolve(base, **{name: value for name, value in mine.items() if value is not None})
+        return attrs.evolve(
+            base, **{name: value for name, value in mine.items() if value is not None}
+        )
 
 
 class Job(Generic[P, R]):
@@ -177,7 +182,7 @@ class Job(Generic[P, R]):
         at: datetime | None = None,
         **options: Any,
     ) -> Request:
-        """Return what `enqueue` would send, checked and encoded; the options are those of `enqueue`."""
+        """Return what `enqueue` with these options would send, checked and encoded."""
         if at is not None and options.get("delay") is not None:
             raise TypeError("give delay= or at=, not both")
         policies = Policies.of(**options).over(self.policies)
@@ -235,7 +240,8 @@ class Job(Generic[P, R]):
             at: instant before which it is not runnable; must have a zone; a past one means now.
             priority: -1000..1000, higher first.
             attempts: total runs, the first included.
-            backoff: `mq.fixed(...)` or `mq.exponential(...)`; a failed run is repeated at once without.
+            backoff: `mq.fixed(...)` or `mq.exponential(...)`; a failed run is repeated at once
+                without.
             timeout: limit of one run.
 
         Raises:
@@ -272,8 +278,9 @@ class Job(Generic[P, R]):
     ) -> list[JobId]:
         """Take many jobs in, one round trip a chunk; ids are aligned with the payloads.
 
-        Everything is encoded before the first chunk is sent. Items behave as if enqueued one after the
-        other; it is not one transaction. The options are those of `enqueue`, the same for all.
+        Everything is encoded before the first chunk is sent. Items behave as if enqueued one
+        after the other; it is not one transaction. The options are those of `enqueue`, the same
+        for all.
         """
         requests = [
             self.request(
@@ -350,7 +357,8 @@ class App:
         stores: further stores by name, for definitions with `store="name"`.
         max_payload_bytes: size limit of an encoded payload or result.
         clock: time of the default store; the server's own unless a test says otherwise.
-        settings: further options of the default `Store`: username, password, db, ssl and socket options.
+        settings: further options of the default `Store`: username, password, db, ssl and socket
+            options.
     """
 
     def __init__(
@@ -370,7 +378,9 @@ class App:
         self._stores: dict[str, Store] = {}
         for name, store in (stores or {}).items():
             if check_name(name, "store name") == DEFAULT_STORE:
-                raise DefinitionError("the store named 'default' is the one the App's own url names")
+                raise DefinitionError(
+                    "the store named 'default' is the one the App's own url names"
+                )
             self._stores[name] = store
         self._server: EmbeddedServer | None = None
 
@@ -484,7 +494,8 @@ class App:
             retryable: asked for declared errors alone; False skips the rest of the budget.
             idempotency_key: makes the id `<name>/<key>` from the payload.
             metadata: pairs shown and listed with each job.
-            policies: defaults for queue, priority, attempts, backoff, timeout and delay of `enqueue`.
+            policies: defaults for queue, priority, attempts, backoff, timeout and delay of
+                `enqueue`.
 
         Raises:
             DefinitionError: the definition cannot work; names the field and the fix.

@@ -20,7 +20,7 @@ SCHEMA = 1
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def check_prefix(prefix: str) -> str:
+def check_prefix(prefix: object) -> str:
     """Return `prefix` when it can be a hash tag, else raise ValueError saying what may be used."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ValueError(

@@ -87,7 +87,7 @@ class JobRecord:
     def __init__(
         self,
         job_id: str,
-        fields: Sequence[bytes],
+        fields: Sequence[bytes | None],
         payload: bytes | None,
         extra: Sequence[bytes],
         exit: bytes | None = None,  # noqa: A002 the contract's word for how a run ended
@@ -99,7 +99,8 @@ class JobRecord:
         self._extra = extra
 
     def _text(self, field: str) -> str:
-        return self._fields[_AT[field]].decode()
+        value = self._fields[_AT[field]]
+        return value.decode() if value else ""
 
     def _int(self, field: str, default: int = 0) -> int:
         value = self._fields[_AT[field]]
@@ -208,6 +209,27 @@ class JobRecord:
     def failed_reason(self) -> str | None:
         """Why the store, not a handler, failed the job."""
         return self._text("failed_reason") or None
+
+    @classmethod
+    def claimed(
+        cls,
+        found: JobRecord,
+        *,
+        token: str,
+        worker: str,
+        processed_at: int,
+    ) -> JobRecord:
+        """Return a record as a claim left it, from the record as the claim found it."""
+        fields = list(found._fields)
+        changed = {
+            "state": JobState.ACTIVE.value,
+            "token": token,
+            "worker": worker,
+            "processed_at": str(processed_at),
+        }
+        for field, value in changed.items():
+            fields[_AT[field]] = value.encode()
+        return cls(found.id, fields, found.payload, found._extra)
 
     def _from_extra(self, field: bytes) -> bytes | None:
         for at in range(0, len(self._extra), 2):

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 FIRST_LOOK_S = 0.005
 LONGEST_LOOK_S = 0.5
-"""Polling while a result is awaited: the pause doubles from the first to the longest, with jitter."""
+"""Polling while a result is awaited: the pause grows from the first to the longest."""
 
 
 @attrs.frozen
@@ -119,7 +119,7 @@ def await_result(job: Job[Any, R], job_id: str, timeout: Duration | None) -> R:
                 state=record.state.value,
             )
         # Jitter keeps many waiters from asking in step.
-        time.sleep(min(pause_s * random.uniform(0.7, 1.0), left_s))  # noqa: S311 not a secret
+        time.sleep(min(pause_s * random.uniform(0.7, 1.0), left_s))
         pause_s = min(pause_s * 1.5, LONGEST_LOOK_S)
 
 
@@ -149,6 +149,6 @@ def _outcome(job: Job[Any, R], record: JobRecord) -> R:
 def _check_name(job: Job[Any, Any], record: JobRecord) -> None:
     if record.name != job.name:
         raise JobNotFoundError(
-            f"no {job.name!r} job has the id {record.id!r}: it belongs to a job named {record.name!r}",
+            f"no {job.name!r} job has the id {record.id!r}: that is a {record.name!r} job",
             job_id=record.id,
         )

@@ -1,8 +1,8 @@
 """The Lua scripts: found, put together, versioned; this module knows no Redis.
 
-A script is one file under `lua/`; a line `-- include: name` pulls `lua/fragments/name.lua` in at that
-place, depth first, each fragment once. The assembled text is deterministic, so its SHA-1 is both the
-name EVALSHA calls it by and the fingerprint that `lua/VERSIONS` locks.
+A script is one file under `lua/`; a line `-- include: name` pulls `lua/fragments/name.lua` in at
+that place, depth first, each fragment once. The assembled text is deterministic, so its SHA-1 is
+both the name EVALSHA calls it by and the fingerprint that `lua/VERSIONS` locks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Script:
 
 
 def script_folder() -> Path:
-    """Return the folder of the scripts: inside the installed package, else beside pyproject.toml."""
+    """Return the folder of the scripts: in the installed package, else beside pyproject.toml."""
     package = Path(__file__).resolve().parent
     installed, checkout = package / "lua", package.parent / "lua"
     if installed.is_dir():
@@ -103,13 +103,13 @@ def load_script(name: str, folder: Path) -> Script:
 def load_scripts() -> Mapping[str, Script]:
     """Return every script by name, assembled once for the process."""
     folder = script_folder()
-    return {
-        path.stem: load_script(path.stem, folder) for path in sorted(folder.glob("*.lua"))
-    }
+    return {path.stem: load_script(path.stem, folder) for path in sorted(folder.glob("*.lua"))}
 
 
 def versions_text(scripts: Mapping[str, Script]) -> str:
     """Return what `lua/VERSIONS` must say: a line of name, version and SHA-1 for each script."""
-    return "".join(
-        f"{script.name} {script.version} {script.sha}\n" for script in scripts.values()
-    )
+    return "".join(f"{script.name} {script.version} {script.sha}\n" for script in scripts.values())
+
+
+if __name__ == "__main__":
+    (script_folder() / "VERSIONS").write_text(versions_text(load_scripts()), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -52,6 +53,14 @@ class Secret(Generic[T]):
     def __format__(self, spec: str) -> str:
         """Return the mask, padded as asked."""
         return format(MASK, spec)
+
+    def __copy__(self) -> Secret[T]:
+        """Return itself: a secret does not change."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Secret[T]:
+        """Return a secret with a copy of the value."""
+        return Secret(copy.deepcopy(self._value, memo), persist=self._persist)
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: a pickle would show the value."""

@@ -54,10 +54,12 @@ def read_signature(function: Callable[..., Any], job_name: str) -> Signature:
     target = inspect.unwrap(function)
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
         raise DefinitionError(
-            f"handler of job {job_name!r} is async: mq runs plain functions, call asyncio.run inside"
+            f"handler of job {job_name!r} is async: mq runs plain functions; call asyncio.run in it"
         )
     if inspect.isgeneratorfunction(target):
-        raise DefinitionError(f"handler of job {job_name!r} is a generator: return its result instead")
+        raise DefinitionError(
+            f"handler of job {job_name!r} is a generator: return its result instead"
+        )
     parameters = [
         parameter
         for parameter in inspect.signature(function).parameters.values()

@@ -61,9 +61,9 @@ class Outcome(enum.Enum):
 class Transition:
     """One row of the table: what `verb` does to a job found in `source`.
 
-    A row with `source` None begins with no record; one with `target` None ends with none. `word` is
-    what the script answers for the job. A row whose `target` equals its `source` changes fields, not
-    the state.
+    A row with `source` None begins with no record; one with `target` None ends with none. `word`
+    is what the script answers for the job. A row whose `target` equals its `source` changes
+    fields, not the state.
     """
 
     verb: str
@@ -120,7 +120,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("release", _A, _X, _PENDING, "cancelled", Outcome.CANCELLED),
     Transition("stall_sweep", _A, _W, "lock expired, stalls left", "requeued", Outcome.STALLED),
     Transition("stall_sweep", _A, _F, "lock expired, no stalls left", "failed", Outcome.STALLED),
-    Transition("stall_sweep", _A, _X, "lock expired, a cancel is pending", "cancelled", Outcome.CANCELLED),
+    Transition(
+        "stall_sweep", _A, _X, "lock expired, a cancel is pending", "cancelled", Outcome.CANCELLED
+    ),
     _planned("ack_fanned_out", _A, _P, f"{_HELD}, children", "fanned_out", Outcome.FANNED_OUT),
     _planned("ack_fanned_out", _A, _W, f"{_HELD}, no children", "fanned_out", Outcome.FANNED_OUT),
     _planned("ack_fanned_out", _A, _X, _PENDING, "cancelled", Outcome.CANCELLED),
@@ -138,7 +140,11 @@ TRANSITIONS: tuple[Transition, ...] = (
 )
 """Every transition. Rows marked `built=False` are decided and have no script yet."""
 
-SCRIPT_OF_VERB = {"cancel": "cancel_request", "replace": "enqueue", "settle": "record_child_results"}
+SCRIPT_OF_VERB = {
+    "cancel": "cancel_request",
+    "replace": "enqueue",
+    "settle": "record_child_results",
+}
 """Verbs whose script has another name; any other verb is its script's name."""
 
 

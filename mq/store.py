@@ -1,8 +1,8 @@
 """The store: one method for each script, bytes in and bytes out.
 
-A store is one Redis and one prefix. It is usable without an App, by producers, workers and admin tools
-alike; it knows no definitions and never looks into a payload or an exit. Single forms of a verb raise
-the typed error of a refusal; batch forms return one outcome word an item.
+A store is one Redis and one prefix. It is usable without an App, by producers, workers and admin
+tools alike; it knows no definitions and never looks into a payload or an exit. Single forms of a
+verb raise the typed error of a refusal; batch forms return one outcome word an item.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Store:
     """Jobs in one Redis under one prefix.
 
     Args:
-        target: a URL (redis://, rediss://, unix://, memory://) or a `redis.Redis` whose settings are
-            copied; None for redis://localhost:6379/0.
+        target: a URL (redis://, rediss://, unix://, memory://) or a `redis.Redis` whose settings
+            are copied; None for redis://localhost:6379/0.
         prefix: 1 to 64 of `A-Z a-z 0-9 . _ -`; two prefixes on one database never meet.
         clock: where the time of transitions comes from; the server's own by default.
         retry_for: how long an operation is repeated while Redis cannot be reached.
@@ -124,9 +124,7 @@ class Store:
         self.clock: Clock = clock or ServerClock()
         self.endpoint = endpoint_of(target, **settings)
         self._new_id = id_generator
-        self._caller = ScriptCaller(
-            self.endpoint, self.keys.meta(), to_ms(retry_for, "retry_for")
-        )
+        self._caller = ScriptCaller(self.endpoint, self.keys.meta(), to_ms(retry_for, "retry_for"))
         self._waiters = threading.local()
         # Names the claims of callers that give no worker id, together with process and thread: a
         # repeated claim is recognised only while its caller makes no other.
@@ -207,7 +205,7 @@ class Store:
         """Take runnable jobs of these queues and names, best first, under `token`."""
         request = ClaimRequest(queues, names, token, lock_ms, limit, worker or "")
         claim = self.exchange((), request)[1]
-        assert claim is not None  # noqa: S101 a claim was asked for
+        assert claim is not None
         return claim
 
     def exchange(
@@ -220,12 +218,14 @@ class Store:
         """Send acks and a claim as one round trip.
 
         Args:
-            acks: pairs of verb (ack_completed, ack_retried, ack_failed, ack_cancelled, release) and ack.
+            acks: pairs of verb (ack_completed, ack_retried, ack_failed, ack_cancelled, release)
+                and ack.
             claim: what to claim after them; None to claim nothing.
             repeated: whether this claim was sent before and its answer never came.
 
         Returns:
-            One outcome word an ack, aligned (`lost` and `not_found` are the refusals), and the claim.
+            One outcome word an ack, aligned (`lost` and `not_found` are the refusals), and the
+            claim.
         """
         order, batches = _ack_batches(acks)
 
@@ -241,11 +241,9 @@ class Store:
         for (_, _), positions, reply in zip(batches, order, replies, strict=False):
             for at, word in zip(positions, reply[1:], strict=True):
                 words[at] = word.decode()
-        return words, _claim_of(replies[-1]) if claim else None
+        return words, _claim_of(replies[-1], claim) if claim else None
 
-    def _claim_args(
-        self, claim: ClaimRequest, repeated: bool, now: str
-    ) -> list[Argument]:
+    def _claim_args(self, claim: ClaimRequest, repeated: bool, now: str) -> list[Argument]:
         caller = claim.worker or f"{self._anonymous}:{os.getpid()}:{threading.get_ident()}"
         return [
             now, claim.nonce, int(repeated), caller, claim.worker, claim.token, claim.lock_ms,
@@ -268,7 +266,12 @@ class Store:
         return Extended(tuple(lost), tuple(cancelled))
 
     def ack_completed(
-        self, job_id: str, token: str, exit: bytes | None = None, *, worker: str = ""  # noqa: A002
+        self,
+        job_id: str,
+        token: str,
+        exit: bytes | None = None,  # noqa: A002 the contract's word for how a run ended
+        *,
+        worker: str = "",
     ) -> str:
         """End a run with a result; returns `completed`, or what landed before under this token."""
         return self._ack("ack_completed", Ack(job_id, token, exit, worker))
@@ -283,7 +286,7 @@ class Store:
         worker: str = "",
         summary: str = "",
     ) -> str:
-        """End a failed run with budget left; `cancelled` is the answer when a cancel was pending."""
+        """End a failed run with budget left; answers `cancelled` when a cancel was pending."""
         return self._ack("ack_retried", Ack(job_id, token, exit, worker, summary, delay_ms))
 
     def ack_failed(
@@ -326,7 +329,7 @@ class Store:
         return found
 
     def progress(self, job_id: str, token: str, value: bytes) -> str:
-        """Store what a running handler reports; `lost` or `not_found` when it no longer holds the job."""
+        """Store what a running handler reports; `lost` or `not_found` when it holds no job."""
         return str(self._caller.call("progress", self._now(), job_id, token, value)[0].decode())
 
     # Waking
@@ -496,12 +499,18 @@ def _ack_item(verb: str, ack: Ack) -> tuple[Argument, ...]:
     )  # fmt: skip
 
 
-def _claim_of(reply: Sequence[Any]) -> Claim:
+def _claim_of(reply: Sequence[Any], request: ClaimRequest) -> Claim:
+    now = int(reply[1])
     jobs = tuple(
-        JobRecord(job_id.decode(), fields, payload, extra)
+        JobRecord.claimed(
+            JobRecord(job_id.decode(), fields, payload, extra),
+            token=request.token,
+            worker=request.worker,
+            processed_at=now,
+        )
         for job_id, fields, payload, extra in reply[3:]
     )
-    return Claim(jobs, int(reply[1]), int(reply[2]) if reply[2] else None)
+    return Claim(jobs, now, int(reply[2]) if reply[2] else None)
 
 
 def _whole(found: Sequence[Any]) -> tuple[JobRecord, list[Attempt]]:

@@ -17,8 +17,8 @@ def unrecoverable(error: E) -> E:
     """
     if not isinstance(error, BaseException):
         raise TypeError(f"unrecoverable takes an exception, got {type(error).__name__}")
-    # Every exception has a __dict__, whatever its class declares; writing there instead of setting an
-    # attribute marks a frozen one too.
+    # Every exception has a __dict__, whatever its class declares; writing there instead of
+    # setting an attribute marks a frozen one too.
     vars(error)[MARK] = True
     return error
 

@@ -8,16 +8,22 @@ local JOB_FIELDS = {
 }
 local jobs = {}
 
+-- A field is looked up in the reply of its HMGET until something sets it: copying two dozen fields
+-- into a table for each job costs more than all the commands of a claim.
+local FIELD_AT = {}
+local JOB = {
+  __index = function(job, field)
+    local at = FIELD_AT[field]
+    return at and job.found[at]
+  end,
+}
+
 -- Returns the job as a table of its fields (absent ones are false), or false for no record.
 local function load_job(id)
   local job = jobs[id]
   if job == nil then
-    local values = redis.call('HMGET', job_key(id), unpack(JOB_FIELDS))
-    job = false
-    if values[1] then
-      job = { id = id }
-      for i, field in ipairs(JOB_FIELDS) do job[field] = values[i] end
-    end
+    local found = redis.call('HMGET', job_key(id), unpack(JOB_FIELDS))
+    job = found[1] and setmetatable({ id = id, found = found }, JOB)
     jobs[id] = job
   end
   return job
@@ -27,3 +33,5 @@ end
 local function count_of(job, field)
   return tonumber(job[field] or 0)
 end
+
+for at, field in ipairs(JOB_FIELDS) do FIELD_AT[field] = at end

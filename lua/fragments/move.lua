@@ -38,13 +38,21 @@ end
 -- A write for after the ZREMs, in the order given.
 local function write_later(...) writes[#writes + 1] = { ... } end
 
--- The sorted set of a state itself, beside the index that every state has, and the job's score.
+-- The sorted set of a state itself, beside the index that every state has.
 local function own_set(job, state)
-  if state == 'waiting' then return waiting_key(job.queue, job.name), place(job) end
-  if state == 'delayed' then return delayed_key(job.queue), job.run_at or job.enqueued_at end
-  if state == 'active' then return ACTIVE_KEY, job.lock_expires_at end
-  if state == 'waiting-children' then return nil, nil end
-  return finished_key(state, job.queue, job.name), job.finished_at
+  if state == 'waiting' then return waiting_key(job.queue, job.name) end
+  if state == 'delayed' then return delayed_key(job.queue) end
+  if state == 'active' then return ACTIVE_KEY end
+  if state == 'waiting-children' then return nil end
+  return finished_key(state, job.queue, job.name)
+end
+
+-- The job's score in it.
+local function own_score(job, state)
+  if state == 'waiting' then return place(job) end
+  if state == 'delayed' then return job.run_at or job.enqueued_at end
+  if state == 'active' then return job.lock_expires_at end
+  return job.finished_at
 end
 
 -- Plans the move of `job` to `state`. `set` is a flat list of fields and values written with it,
@@ -60,8 +68,8 @@ local function move(job, state, set, unset)
   write_later('HSET', job_key(job.id), 'state', state, unpack(set))
   if unset then write_later('HDEL', job_key(job.id), unpack(unset)) end
   plan(entering, index_key(state, job.queue, job.name), job.enqueued_at, job.id)
-  local key, score = own_set(job, state)
-  if key then plan(entering, key, score, job.id) end
+  local key = own_set(job, state)
+  if key then plan(entering, key, own_score(job, state), job.id) end
   if state == 'waiting' then runnable[#runnable + 1] = job end
   if state == 'delayed' then delayed[#delayed + 1] = job end
 end

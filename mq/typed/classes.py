@@ -206,7 +206,14 @@ def _converter() -> Any:
     # cattrs takes 80 ms to import, and only a process that defines jobs needs it.
     from cattrs import Converter
 
-    return Converter()
+    return Converter(structure_fallback_factory=_unknown)
+
+
+def _unknown(kind: Any) -> Any:
+    """Refuse a type when it is looked up: some releases of cattrs wait for the first value."""
+    from cattrs.errors import StructureHandlerNotFoundError
+
+    raise StructureHandlerNotFoundError(f"Unsupported type: {kind!r}", type_=kind)
 
 
 def _wire_fields(
@@ -226,9 +233,23 @@ def _wire_fields(
     return wire_parts
 
 
-def typed_dict(kind: Any, shapes: dict[str, Shape]) -> Shape:
+def required_keys(kind: Any, hints: dict[str, Any]) -> list[str]:
+    """Return the keys that a TypedDict must have.
+
+    Its own list is wrong where annotations are text, so what each key says of itself counts.
+    """
+    said = {key: typing.get_origin(hint) for key, hint in hints.items()}
+    return [
+        key
+        for key, origin in said.items()
+        if origin is typing.Required
+        or (origin is not typing.NotRequired and key in kind.__required_keys__)
+    ]
+
+
+def typed_dict(kind: Any, shapes: dict[str, Shape], needed: list[str]) -> Shape:
     """Return the shape of a TypedDict: the keys it names and no others."""
-    name, needed = kind.__name__, sorted(kind.__required_keys__)
+    name = kind.__name__
     unknown = refusing(f"is no key of {name}; it has {', '.join(shapes) or 'none'}")
 
     def each(value: Any, direction: str) -> dict[str, Any]:

@@ -215,7 +215,7 @@ class Compiler:
         hints = classes.hints_of(kind)
         if typing.is_typeddict(kind):
             shapes = {key: self.shape(part, f"{path}.{key}") for key, part in hints.items()}
-            return classes.typed_dict(kind, shapes)
+            return classes.typed_dict(kind, shapes, classes.required_keys(kind, hints))
         items = [self.shape(hints.get(f, Any), f"{path}.{f}") for f in kind._fields]
         return containers.fixed_tuple(kind.__name__, kind, kind._make, items)
 

@@ -178,7 +178,9 @@ def union(arms: Iterable[Shape]) -> Shape:
     arms = tuple(arms)
     name = " | ".join(arm.name for arm in arms)
     by_type = {kind: arm for arm in reversed(arms) for kind in arm.types}
+    # Stored kinds are disjoint. In JSON, where text may be base64 or a date, plain text wins.
     by_kind = {kind: arm for arm in reversed(arms) for kind in arm.kinds}
+    by_kind |= {kind: arm for arm in arms for kind in arm.kinds.intersection(arm.types)}
 
     def encode(value: Any) -> Any:
         arm = by_type.get(type(value))

@@ -140,12 +140,10 @@ def _texts(
 
 
 def _moment_text(value: datetime | time) -> str:
-    if value.tzinfo is None:
-        # ISO text has no place for the second pass through a repeated hour.
-        return value.isoformat() + _FOLD * value.fold
-    if value.utcoffset() is None:
+    if value.tzinfo is not None and value.utcoffset() is None:
         raise Refusal("has a zone without a fixed offset; give it a datetime.timezone")
-    return value.isoformat()
+    # ISO text has no place for the second pass through a repeated hour.
+    return value.isoformat() + _FOLD * value.fold
 
 
 def _moment(parse: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -1,12 +1,14 @@
 """The fetcher: the one thread that claims, and that sends every ack.
 
-It claims exactly as many jobs as there are free slots. Finished runs queue their acks, and the next round
-trip carries all of them together with the next claim; there is no timer, batches form by themselves while a
-call is in flight. When a claim came back short, the queues are known to be empty: the fetcher then sleeps
-until a push (see listener), the next due time, or the poll interval, whichever is first.
+It claims exactly as many jobs as there are free slots. Finished runs queue their acks, and the
+next round trip carries all of them together with the next claim; batches form by themselves while
+a call is in flight. Only when runs take less than a few milliseconds and the queues are full is a
+moment added, so that the first of a batch to end does not travel alone. When a claim came back
+short, the queues are known to be empty: the fetcher then sleeps until a push (see listener), the
+next due time, or the poll interval, whichever is first.
 
-A call that failed is repeated with the same claim, so jobs that were claimed by a call whose reply was lost
-reach this worker all the same.
+A call that failed is repeated with the same claim, so jobs that were claimed by a call whose
+reply was lost reach this worker all the same.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ log = logging.getLogger("mq.worker")
 
 MAX_CLAIM = 100
 SHORTEST_NAP_S = 0.01
+SHORT_RUN_MS = 5.0
+"""Below this a round trip costs more than the job; above it waiting for company would."""
+LINGER_S = 0.0005
 
 
 @attrs.define
@@ -89,6 +94,7 @@ class Fetcher(threading.Thread):
         self._running = True
         self._nap_until = 0.0
         self._claims = 0
+        self._typical_run_ms = SHORT_RUN_MS
         self._ran_dry = threading.Event()
         self._unanswered: ClaimRequest | None = None
         self._halt = threading.Event()
@@ -101,6 +107,7 @@ class Fetcher(threading.Thread):
         with self._change:
             self._ended.append((run, ended))
             self._free += 1
+            self._typical_run_ms += (ended.took_ms - self._typical_run_ms) / 16
             self._change.notify()
 
     def woken(self, patience_s: float) -> bool:
@@ -147,6 +154,8 @@ class Fetcher(threading.Thread):
         while True:
             with self._change:
                 self._change.wait_for(self._has_work, self._nap_s())
+                if self._typical_run_ms < SHORT_RUN_MS and self._nap_until == 0.0:
+                    self._change.wait_for(self._has_company, LINGER_S)
                 if not self._running and not self._ended:
                     return
                 ended = list(self._ended)
@@ -164,6 +173,9 @@ class Fetcher(threading.Thread):
 
     def _has_work(self) -> bool:
         return bool(self._ended) or not self._running or self._wants_claim()
+
+    def _has_company(self) -> bool:
+        return self._free * 2 > self._options.concurrency or not self._running
 
     def _wants_claim(self) -> bool:
         if self._unanswered is not None:

@@ -1,6 +1,7 @@
 """The heartbeat: one call an interval extends every lock the worker holds.
 
-Its answer also carries the cancels that are pending, which makes it the guarantee behind the pushed ones.
+Its answer also carries the cancels that are pending, which makes it the guarantee behind the
+pushed ones.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Heartbeat(threading.Thread):
         run.lost = True
         self.locks_lost += 1
         log.warning(
-            "job %s: the lock of run #%d is lost; its handler is told to end and its ack will not count",
+            "job %s: the lock of run #%d is lost; its handler is told to end, its ack is void",
             run.record.id, run.attempt,
         )  # fmt: skip
         run.tell()

@@ -1,9 +1,10 @@
 """The listener: blocks on Redis so that nobody else has to.
 
-It always waits on the worker's control key, through which cancels of running jobs are pushed. While the
-worker is hungry (free slots, nothing to fill them) it waits on the wake markers of every queue and name it
-can run as well, so a new job starts within milliseconds. A worker that is full must not take markers: they
-belong to the next idle one. A marker taken in that case is put back.
+It always waits on the worker's control key, through which cancels of running jobs are pushed.
+While the worker is hungry (free slots, nothing to fill them) it waits on the wake markers of
+every queue and name it can run as well, so a new job starts within milliseconds. A worker that is
+full must not take markers: they belong to the next idle one. A marker taken in that case is put
+back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mq.worker.outage import Outage
 from mq.worker.run import Runs
 
 log = logging.getLogger("mq.worker")
+
 
 class Listener(threading.Thread):
     """Waits for pushes until stopped.

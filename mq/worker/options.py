@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from mq.durations import to_ms
-from mq.validation import check_count, check_name
+from mq.durations import Duration, to_ms
+from mq.validation import MAX_ATTEMPTS, check_count, check_name, check_text
 
 MAX_ID_BYTES = 64
 MAX_CONCURRENCY = 1_000
@@ -23,21 +23,18 @@ def make_worker_id() -> str:
     return socket.gethostname()[: MAX_ID_BYTES - len(tail)] + tail
 
 
-def _duration(what: str, least_ms: int = 1) -> Any:
-    def convert(value: Any) -> int:
-        ms = to_ms(value, what)
-        if ms < least_ms:
-            raise ValueError(f"{what} must be at least {least_ms} ms, got {ms} ms")
-        return ms
-
-    return convert
+def _duration(value: Duration, what: str, least_ms: int) -> int:
+    ms = to_ms(value, what)
+    if ms < least_ms:
+        raise ValueError(f"{what} must be at least {least_ms} ms, got {ms} ms")
+    return ms
 
 
-def _check_queues(value: Sequence[str] | Mapping[str, int] | None) -> dict[str, int] | None:
-    if value is None:
-        return None
+def _queues(value: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
     if isinstance(value, str):
-        raise TypeError(f"queues must be a list of names, got the text {value!r}: write [{value!r}]")
+        raise TypeError(
+            f"queues must be a list of names, got the text {value!r}: write [{value!r}]"
+        )
     weights = dict(value) if isinstance(value, Mapping) else dict.fromkeys(value, 1)
     if not weights:
         raise ValueError("queues is empty: name at least one, or leave it out for all")
@@ -47,16 +44,20 @@ def _check_queues(value: Sequence[str] | Mapping[str, int] | None) -> dict[str, 
     }
 
 
+def _id(value: str) -> str:
+    return check_text(value, "worker id", max_bytes=MAX_ID_BYTES)
+
+
 @attrs.frozen(kw_only=True)
 class WorkerOptions:
-    """How a worker runs; durations may be given as numbers of seconds, timedelta or text.
+    """How a worker runs; made by `read_options` from what a user writes.
 
     Args:
         concurrency: runs at a time, one thread each.
-        queues: names, or names with weights; all queues of the store's definitions by default.
+        queues: names and weights; None for all queues of the store's definitions.
         strict: serve the queues strictly in the order given instead of by weight.
         lock_ms: how long a claim holds a job without a heartbeat.
-        lock_renew_ms: interval of the heartbeat; half the lock by default.
+        lock_renew_ms: interval of the heartbeat.
         stalled_ms: interval of the stall sweep.
         max_stalled_count: how often a job may stall before it is failed.
         poll_ms: longest an idle worker waits before it looks by itself; wake-ups are pushed.
@@ -65,55 +66,61 @@ class WorkerOptions:
         id: name of the worker in ledgers and locks, at most 64 bytes.
     """
 
-    concurrency: int = attrs.field(
-        default=10, converter=lambda value: check_count(value, "concurrency", 1, MAX_CONCURRENCY)
-    )
-    queues: dict[str, int] | None = attrs.field(default=None, converter=_check_queues)
+    concurrency: int = 10
+    queues: dict[str, int] | None = None
     strict: bool = False
-    lock_ms: int = attrs.field(default="30s", converter=_duration("lock_duration", 100))
-    lock_renew_ms: int = attrs.field(converter=_duration("lock_renew_interval", 10))
-    stalled_ms: int = attrs.field(default="30s", converter=_duration("stalled_interval", 10))
-    max_stalled_count: int = attrs.field(
-        default=1, converter=lambda value: check_count(value, "max_stalled_count", 0, 1_000_000)
-    )
-    poll_ms: int = attrs.field(default="5s", converter=_duration("poll_interval", 10))
-    shutdown_grace_ms: int = attrs.field(default="25s", converter=_duration("shutdown_grace", 0))
+    lock_ms: int = 30_000
+    lock_renew_ms: int = 15_000
+    stalled_ms: int = 30_000
+    max_stalled_count: int = 1
+    poll_ms: int = 5_000
+    shutdown_grace_ms: int = 25_000
     burst: bool = False
     id: str = attrs.field(factory=make_worker_id)
 
-    @lock_renew_ms.default
-    def _half_the_lock(self) -> float:
-        return self.lock_ms / 2000
 
-    def __attrs_post_init__(self) -> None:
-        """Refuse combinations that cannot work."""
-        if self.lock_renew_ms >= self.lock_ms:
-            raise ValueError(
-                f"lock_renew_interval ({self.lock_renew_ms} ms) must be shorter than lock_duration"
-                f" ({self.lock_ms} ms), or locks expire between heartbeats"
-            )
-        if not 0 < len(self.id.encode()) <= MAX_ID_BYTES:
-            raise ValueError(f"worker id must be 1 to {MAX_ID_BYTES} bytes, got {len(self.id.encode())}")
+_READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "concurrency": ("concurrency", lambda v: check_count(v, "concurrency", 1, MAX_CONCURRENCY)),
+    "queues": ("queues", _queues),
+    "strict": ("strict", bool),
+    "lock_duration": ("lock_ms", lambda v: _duration(v, "lock_duration", 100)),
+    "lock_renew_interval": ("lock_renew_ms", lambda v: _duration(v, "lock_renew_interval", 10)),
+    "stalled_interval": ("stalled_ms", lambda v: _duration(v, "stalled_interval", 10)),
+    "max_stalled_count": (
+        "max_stalled_count",
+        lambda v: check_count(v, "max_stalled_count", 0, MAX_ATTEMPTS),
+    ),
+    "poll_interval": ("poll_ms", lambda v: _duration(v, "poll_interval", 10)),
+    "shutdown_grace": ("shutdown_grace_ms", lambda v: _duration(v, "shutdown_grace", 0)),
+    "burst": ("burst", bool),
+    "id": ("id", _id),
+}
+"""Public name of each option -> the field it sets and the check of its value."""
 
 
 def read_options(**given: Any) -> WorkerOptions:
     """Return the options from their public names (`lock_duration`, `poll_interval`, ...).
 
+    Durations are numbers of seconds, timedelta or text; None stands for the default. The heartbeat
+    interval is half the lock unless it is given.
+
     Raises:
         TypeError: a name is not an option, or a value has the wrong type.
         ValueError: a value cannot work; names the option.
     """
-    public = {
-        "lock_duration": "lock_ms",
-        "lock_renew_interval": "lock_renew_ms",
-        "stalled_interval": "stalled_ms",
-        "poll_interval": "poll_ms",
-        "shutdown_grace": "shutdown_grace_ms",
-    }
-    same = {"concurrency", "queues", "strict", "max_stalled_count", "burst", "id"}
-    unknown = sorted(set(given) - set(public) - same)
+    unknown = sorted(set(given) - set(_READ))
     if unknown:
-        raise TypeError(f"{unknown[0]!r} is not a worker option: use {', '.join(sorted({*public, *same}))}")
-    return WorkerOptions(
-        **{public.get(name, name): value for name, value in given.items() if value is not None}
-    )
+        known = ", ".join(sorted(_READ))
+        raise TypeError(f"{unknown[0]!r} is not a worker option: use {known}")
+    fields = {
+        _READ[name][0]: _READ[name][1](value) for name, value in given.items() if value is not None
+    }
+    if "lock_ms" in fields:
+        fields.setdefault("lock_renew_ms", fields["lock_ms"] // 2)
+    options = WorkerOptions(**fields)
+    if options.lock_renew_ms >= options.lock_ms:
+        raise ValueError(
+            f"lock_renew_interval ({options.lock_renew_ms} ms) must be shorter than lock_duration"
+            f" ({options.lock_ms} ms), or locks expire between heartbeats"
+        )
+    return options

@@ -1,4 +1,4 @@
-"""Living through an outage: says so once per streak, waits longer each time, and says when it is over."""
+"""Living through an outage: says so once, waits longer each time, says when it is over."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 import threading
 import time
 
-from mq.errors import StoreError
 from mq.durations import format_ms
+from mq.errors import StoreError
 
 log = logging.getLogger("mq.worker")
 
@@ -40,7 +40,7 @@ class Outage:
         if self._since is None:
             self._since = time.monotonic()
             log.warning("%s interrupted, trying again until it works: %s", self._duty, error)
-        self._stop.wait(self._pause_s * random.uniform(0.5, 1))  # noqa: S311 jitter
+        self._stop.wait(self._pause_s * random.uniform(0.5, 1))
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
 
     def worked(self) -> None:

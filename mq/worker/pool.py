@@ -57,7 +57,8 @@ class Worker:
         options: concurrency, queues, lock_duration, ...: see `WorkerOptions`.
 
     Raises:
-        DefinitionError: no definition of that store has a handler, or a queue belongs to another store.
+        DefinitionError: no definition of that store has a handler, or a queue belongs to another
+            store.
         ValueError, TypeError: an option cannot work; names it.
     """
 
@@ -65,7 +66,9 @@ class Worker:
         self.options: WorkerOptions = read_options(**options)
         self.store = app.store_named(store)
         jobs = _runnable(app, store)
-        queues = self.options.queues or dict.fromkeys(sorted({job.queue for job in jobs.values()}), 1)
+        queues = self.options.queues or dict.fromkeys(
+            sorted({job.queue for job in jobs.values()}), 1
+        )
         _check_queues(app, store, queues)
         self.names = tuple(sorted(jobs))
         self.queues = tuple(queues)
@@ -124,7 +127,7 @@ class Worker:
         return ExitCode.CLEAN
 
     def stop(self, *, force: threading.Event | None = None) -> bool:
-        """Stop claiming, let runs finish for the grace, give back what is left, and end the threads.
+        """Stop claiming, let runs finish for the grace, and give back what is left.
 
         Args:
             force: when set, everything ends at once and locks are left to expire.
@@ -179,7 +182,9 @@ class Worker:
         try:
             self.store.exchange(acks, None)
         except StoreError as error:
-            log.warning("%d jobs were not given back, their locks will expire: %s", len(left), error)
+            log.warning(
+                "%d jobs were not given back, their locks will expire: %s", len(left), error
+            )
             return
         log.warning(
             "%d jobs still ran after %s and were given back: %s", len(left),
@@ -219,8 +224,8 @@ def _runnable(app: App, store: str) -> dict[str, Job[Any, Any]]:
     if not jobs:
         found = f"{len(bound)} without a handler" if bound else "none"
         raise DefinitionError(
-            f"nothing to run: of the app's jobs on store {store!r}, {found}; define one with @app.job"
-            " or import the module that has the handlers"
+            f"nothing to run: of the app's jobs on store {store!r}, {found};"
+            " define one with @app.job or import the module that has the handlers"
         )
     return jobs
 
@@ -230,6 +235,6 @@ def _check_queues(app: App, store: str, queues: dict[str, int]) -> None:
         owners = {job.store_name for job in app.jobs.values() if job.queue == queue}
         if owners and store not in owners:
             raise DefinitionError(
-                f"queue {queue!r} belongs to store {min(owners)!r}, this worker serves store {store!r}:"
-                f" run it with --store {min(owners)}"
+                f"queue {queue!r} belongs to store {min(owners)!r}, this worker serves"
+                f" store {store!r}: run it with --store {min(owners)}"
             )

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 class QueueOrder:
     """Gives the queues of each claim: strictly as named, or drawn by weight.
 
-    A drawn order is a weighted random permutation: each queue gets the key u^(1/weight) with u uniform
-    in (0, 1), largest first (Efraimidis and Spirakis, 2006). A queue of weight 3 comes first three times as often as
-    one of weight 1, and none is ever starved.
+    A drawn order is a weighted random permutation: each queue gets the key u^(1/weight) with u
+    uniform in (0, 1), largest first (Efraimidis and Spirakis, 2006). A queue of weight 3 comes
+    first three times as often as one of weight 1, and none is ever starved.
 
     Args:
         weights: queues and their weights, in the order named.

@@ -29,10 +29,11 @@ MAX_PROGRESS_BYTES = 4_096
 
 @attrs.frozen
 class Ended:
-    """How a run ended: the verb that tells the store, and its ack."""
+    """How a run ended: the verb that tells the store, its ack, and how long the handler took."""
 
     verb: str
     ack: Ack
+    took_ms: float
 
 
 class Runner:
@@ -59,22 +60,22 @@ class Runner:
         log.info("run started: %s %s #%d (%s)", record.name, record.id, run.attempt, record.queue)
         started = time.monotonic()
         try:
-            ended = self._attempt(run)
+            verb, ack = self._attempt(run)
         finally:
             enter(None)
         took_ms = (time.monotonic() - started) * 1000
         log.info(
             "run %s: %s %s #%d in %.0f ms%s",
-            _PAST_TENSE[ended.verb], record.name, record.id, run.attempt, took_ms,
-            f" ({ended.ack.summary})" if ended.ack.summary else "",
+            _PAST_TENSE[verb], record.name, record.id, run.attempt, took_ms,
+            f" ({ack.summary})" if ack.summary else "",
         )  # fmt: skip
-        return ended
+        return Ended(verb, ack, took_ms)
 
-    def _attempt(self, run: Run) -> Ended:
+    def _attempt(self, run: Run) -> tuple[str, Ack]:
         job = self._jobs[run.record.name]
         try:
             if run.record.payload is None:
-                raise DecodeError("the payload is missing from the store")  # noqa: TRY301
+                raise DecodeError("the payload is missing from the store")
             payload = job.payload_codec.decode(run.record.payload)
         except DecodeError as error:
             return self._failed(run, job, error, typed=False)
@@ -87,7 +88,7 @@ class Runner:
             return self._failed(run, job, error, typed=False)
         except BaseException as error:  # noqa: BLE001 SystemExit and the like end a run, not a worker
             return self._failed(run, job, error, typed=True)
-        return Ended("ack_completed", Ack(run.record.id, run.token, exit_, self._worker))
+        return "ack_completed", Ack(run.record.id, run.token, exit_, self._worker)
 
     def _context(self, run: Run) -> Context:
         record = run.record
@@ -113,19 +114,20 @@ class Runner:
         except StoreError as error:
             log.warning("progress of job %s was not stored: %s", run.record.id, error)
 
-    def _failed(self, run: Run, job: Job[Any, Any], error: BaseException, *, typed: bool) -> Ended:
+    def _failed(
+        self, run: Run, job: Job[Any, Any], error: BaseException, *, typed: bool
+    ) -> tuple[str, Ack]:
         record = run.record
         if run.cancel_requested:
-            return Ended("ack_cancelled", Ack(record.id, run.token, None, self._worker))
+            return "ack_cancelled", Ack(record.id, run.token, None, self._worker)
         exit_, kind = job.exit_codec.encode_failure(error, self._max_bytes)
         summary = codec.error_summary(error)
         failed_runs = record.attempts_made + 1
         spent = failed_runs >= record.attempts_max or is_unrecoverable(error)
         if spent or (typed and kind == "failure" and not _retryable(job, error)):
-            return Ended("ack_failed", Ack(record.id, run.token, exit_, self._worker, summary))
+            return "ack_failed", Ack(record.id, run.token, exit_, self._worker, summary)
         delay_ms = _backoff(record.backoff).delay_ms_for(failed_runs, random.random)
-        ack = Ack(record.id, run.token, exit_, self._worker, summary, delay_ms)
-        return Ended("ack_retried", ack)
+        return "ack_retried", Ack(record.id, run.token, exit_, self._worker, summary, delay_ms)
 
 
 _PAST_TENSE = {

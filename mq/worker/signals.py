@@ -8,8 +8,8 @@ import time
 from types import FrameType
 
 REPEAT_S = 1.0
-"""A second signal within this time is the same request: an init that signals the whole process group
-delivers it twice."""
+"""A second signal within this time is the same request: an init that signals the whole process
+group delivers it twice."""
 
 
 class StopSignals:

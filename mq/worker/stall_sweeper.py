@@ -1,4 +1,4 @@
-"""The stall sweeper: gives back, fails or cancels jobs whose lock expired. Any worker may run it."""
+"""The stall sweeper: gives back, fails or cancels jobs whose lock expired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("mq.worker")
 
 
 class StallSweeper(threading.Thread):
-    """Sweeps at start and then every interval, give or take a tenth so that workers spread out.
+    """Sweeps at start and then every interval, give or take a tenth. Any worker may run it.
 
     Args:
         store: what is swept; locks of all its queues.
@@ -45,7 +45,7 @@ class StallSweeper(threading.Thread):
                 self._outage.failed(error)
                 continue
             interval_s = self._options.stalled_ms / 1000
-            self._stop_asked.wait(interval_s * random.uniform(0.9, 1.1))  # noqa: S311 jitter
+            self._stop_asked.wait(interval_s * random.uniform(0.9, 1.1))
 
     def sweep(self) -> None:
         """Deal with every expired lock there is now, in bounded calls."""

@@ -66,8 +66,8 @@ def test_the_text_on_the_record_reads_back_equal(
         backoff = exponential(
             delay / 1_000, factor, None if ceiling is None else ceiling / 1_000, jitter
         )
-    except ValueError as error:
-        assert "64 are allowed" in str(error)
+    except ValueError:
+        assert len(str(delay)) + len(str(ceiling)) > 10, "short policies always fit"
         return
     text = backoff.encode()
     assert len(text) <= MAX_TEXT_BYTES
@@ -87,7 +87,7 @@ def test_the_text_is_readable() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "fixed", "fixed -1", "fixed 1 ", "fixed 1\n", "fixed ١", "exponential 1",
+        "", "fixed", "fixed -1", "fixed 1 ", "fixed 1\n", "fixed \u0661", "exponential 1",
         "exponential 1 factor=0", "exponential 1 factor=nan", "exponential 1 factor=9999",
         "exponential 1 factor=2 jitter=1.5", "fixed " + "9" * 100, "\ud83d", "immediate x",
     ],

@@ -16,8 +16,8 @@ log = logging.getLogger("mq.worker")
 class ThreadExecutor:
     """Runs handlers on threads of this process.
 
-    The threads are daemons: a handler that never returns must not keep a stopped worker alive; its job
-    has been given back by then.
+    The threads are daemons: a handler that never returns must not keep a stopped worker alive;
+    its job has been given back by then.
 
     Args:
         runner: runs one job.
