@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mq.app import App
 from mq.context import Context, Interrupted, current_context
-from mq.definitions import App, Job, JobId
+from mq.definitions import Job, JobId
 from mq.errors import (
     AwaitTimeoutError,
     DecodeError,

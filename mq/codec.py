@@ -15,6 +15,7 @@ import msgpack  # type: ignore[import-untyped] # ships no stubs
 from mq.errors import DecodeError, PayloadError
 from mq.exits import (
     Defect,
+    DefectKind,
     Exit,
     ExitWires,
     Failure,
@@ -32,6 +33,7 @@ from mq.typed.value import ValueCodec
 __all__ = [
     "BigInt",
     "Defect",
+    "DefectKind",
     "Exit",
     "ExitCodec",
     "Failure",
@@ -152,9 +154,11 @@ class ExitCodec(ExitWires):
         return self.read(_unpack(data, self.what))
 
 
-def encode_defect(error_type: str, message: str, traceback_text: str = "") -> bytes:
+def encode_defect(
+    error_type: str, message: str, traceback_text: str = "", kind: DefectKind = "raised"
+) -> bytes:
     """Return the exit of a failure that the runtime itself found, such as a time-out."""
-    return _pack(defect_wire(error_type, message, traceback_text))
+    return _pack(defect_wire(error_type, message, traceback_text, kind))
 
 
 _PLAIN = ValueCodec(Any, "value")

@@ -186,7 +186,8 @@ def _replaced() -> frozenset[str]:
     """Return redis-py's settings that a store decides by itself, whatever was given."""
     return frozenset(
         "decode_responses encoding encoding_errors encoder_class retry retry_on_error "
-        "retry_on_timeout health_check_interval lib_name lib_version driver_info client_name parser_class "
+        "retry_on_timeout health_check_interval lib_name lib_version driver_info client_name "
+        "parser_class "
         "socket_read_size legacy_responses command_packer event_dispatcher max_connections "
         "himport_registry maint_notifications_config maint_notifications_pool_handler "
         "oss_cluster_maint_notifications_handler maintenance_state maintenance_notification_hash "

@@ -1,41 +1,29 @@
 """Typed job definitions: what producers enqueue with and workers run.
 
-An `App` names its stores and holds its definitions; a `Job` is the contract between a producer
-and a
-worker: job name, payload, result and error types, and the policies a job carries on its record.
+A `Job` is the contract between a producer and a worker: job name, payload, result and error types,
+and the policies that its jobs carry on their records.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
 from mq import results
-from mq.durations import Duration, to_ms
+from mq.durations import Duration
 from mq.errors import DefinitionError, JobIdConflictError
+from mq.job_options import Conduct, Policies
 from mq.policies import Backoff
 from mq.records import Request
-from mq.signatures import Signature, read_signature
-from mq.validation import (
-    check_attempts,
-    check_instant,
-    check_job_id,
-    check_job_name,
-    check_metadata,
-    check_name,
-    check_priority,
-)
+from mq.signatures import read_signature
+from mq.validation import check_instant, check_job_id, check_metadata
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mq.clock import Clock
+    from mq.app import App
     from mq.codec import ExitCodec, TypeCodec
-    from mq.embedded import EmbeddedServer
     from mq.results import JobStatus, TypedAttempt
     from mq.store import Store
 
@@ -43,9 +31,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 Handler = Callable[..., R]
 
-DEFAULT_STORE = "default"
-DEFAULT_MAX_BYTES = 1024 * 1024
-DEFAULT_URL = "redis://localhost:6379/0"
+DEFAULT_QUEUE = "default"
 
 
 class JobId(str):
@@ -59,53 +45,6 @@ class JobId(str):
         made = super().__new__(cls, value)
         made.duplicate = duplicate
         return made
-
-
-@attrs.frozen(kw_only=True)
-class Policies:
-    """What a definition sets for its jobs and an enqueue may override; None where unsaid."""
-
-    queue: str | None = None
-    priority: int | None = None
-    attempts: int | None = None
-    backoff: Backoff | None = None
-    timeout_ms: int | None = None
-    delay_ms: int | None = None
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        attempts: int | None = None,
-        backoff: Backoff | None = None,
-        timeout: Duration | None = None,
-        delay: Duration | None = None,
-    ) -> Policies:
-        """Check options as written; ValueError or TypeError names the one that is wrong."""
-        if backoff is not None and not isinstance(backoff, Backoff):
-            raise TypeError(
-                f"backoff must be mq.fixed(...) or mq.exponential(...), got {backoff!r}"
-            )
-        timeout_ms = None if timeout is None else to_ms(timeout, "timeout")
-        if timeout_ms == 0:
-            raise ValueError("timeout must be longer than 0; leave it out for no limit")
-        return cls(
-            queue=None if queue is None else check_name(queue, "queue"),
-            priority=None if priority is None else check_priority(priority),
-            attempts=None if attempts is None else check_attempts(attempts),
-            backoff=backoff,
-            timeout_ms=timeout_ms,
-            delay_ms=None if delay is None else to_ms(delay, "delay"),
-        )
-
-    def over(self, base: Policies) -> Policies:
-        """Return these, with what was left open taken from `base`."""
-        mine = attrs.asdict(self, recurse=False)
-        return attrs.evolve(
-            base, **{name: value for name, value in mine.items() if value is not None}
-        )
 
 
 class Job(Generic[P, R]):
@@ -124,7 +63,7 @@ class Job(Generic[P, R]):
         error: Any,
         store: str,
         policies: Policies,
-        retryable: Callable[[Any], bool] | None,
+        conduct: Conduct,
         idempotency_key: Callable[[P], str] | None,
         metadata: Callable[[P], Mapping[str, str]] | None,
     ) -> None:
@@ -134,7 +73,7 @@ class Job(Generic[P, R]):
         self.name = name
         self.store_name = store
         self.policies = policies
-        self.retryable = retryable
+        self.conduct = conduct
         self.payload_codec: TypeCodec = codec.codec_for(payload, f"payload of job {name!r}")
         result_codec = codec.codec_for(result, f"result of job {name!r}")
         self.exit_codec: ExitCodec = codec.ExitCodec(result_codec, codec.check_error_types(error))
@@ -146,7 +85,7 @@ class Job(Generic[P, R]):
     @property
     def queue(self) -> str:
         """The queue its jobs go to unless an enqueue says otherwise."""
-        return self.policies.queue or "default"
+        return self.policies.queue or DEFAULT_QUEUE
 
     @property
     def store(self) -> Store:
@@ -190,7 +129,7 @@ class Job(Generic[P, R]):
             policies = attrs.evolve(policies, delay_ms=None)
         return Request(
             name=self.name,
-            queue=policies.queue or "default",
+            queue=policies.queue or DEFAULT_QUEUE,
             payload=self.payload_codec.encode(payload, self.app.max_payload_bytes),
             id=self._id_of(payload, job_id),
             run_at=None if at is None else check_instant(at),
@@ -345,204 +284,3 @@ class Job(Generic[P, R]):
         """
         result: R = results.await_result(self, job_id, timeout)
         return result
-
-
-class App:
-    """The stores of a service and the jobs defined for them.
-
-    Args:
-        url: address of the default store; else `MQ_URL`, else redis://localhost:6379/0. `memory://`
-            keeps everything in this process, for tests and first steps.
-        prefix: what the default store's keys begin with.
-        stores: further stores by name, for definitions with `store="name"`.
-        max_payload_bytes: size limit of an encoded payload or result.
-        clock: time of the default store; the server's own unless a test says otherwise.
-        settings: further options of the default `Store`: username, password, db, ssl and socket
-            options.
-    """
-
-    def __init__(
-        self,
-        url: str | Any | None = None,
-        *,
-        prefix: str = "mq",
-        stores: Mapping[str, Store] | None = None,
-        max_payload_bytes: int = DEFAULT_MAX_BYTES,
-        clock: Clock | None = None,
-        **settings: Any,
-    ) -> None:
-        self.max_payload_bytes = max_payload_bytes
-        self.jobs: dict[str, Job[Any, Any]] = {}
-        self._target = url
-        self._options = {"prefix": prefix, "clock": clock, **settings}
-        self._stores: dict[str, Store] = {}
-        for name, store in (stores or {}).items():
-            if check_name(name, "store name") == DEFAULT_STORE:
-                raise DefinitionError(
-                    "the store named 'default' is the one the App's own url names"
-                )
-            self._stores[name] = store
-        self._server: EmbeddedServer | None = None
-
-    @classmethod
-    def embedded(cls, directory: str | Path, **options: Any) -> App:
-        """Return an app on a server of its own, started when needed, with its data in `directory`.
-
-        Processes that name the same directory share the server; the last one stops it.
-        """
-        from mq.embedded import EmbeddedServer  # late: few processes start a server
-
-        server = EmbeddedServer.open(directory)
-        app = cls(server.url, **options)
-        app._server = server
-        return app
-
-    def close(self) -> None:
-        """Close the connections, and leave the embedded server if this app opened one."""
-        for store in self._stores.values():
-            store.close()
-        if self._server is not None:
-            self._server.close()
-
-    @property
-    def store(self) -> Store:
-        """The default store."""
-        return self.store_named(DEFAULT_STORE)
-
-    def store_named(self, name: str) -> Store:
-        """Return the store of that name; the default one is opened on first use."""
-        if name == DEFAULT_STORE and name not in self._stores:
-            from mq.store import Store  # late: it loads redis, which defining jobs does not need
-
-            target = self._target if self._target is not None else os.environ.get("MQ_URL")
-            self._stores[name] = Store(target or DEFAULT_URL, **self._options)
-        try:
-            return self._stores[name]
-        except KeyError:
-            known = ", ".join(sorted({DEFAULT_STORE, *self._stores}))
-            raise DefinitionError(f"no store is named {name!r}; this app has {known}") from None
-
-    @overload
-    def job(self, name: Callable[[P], R], /) -> Job[P, R]: ...
-    @overload
-    def job(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        payload: Any = ...,
-        result: Any = ...,
-        error: Any = None,
-        store: str = DEFAULT_STORE,
-        queue: str | None = None,
-        priority: int | None = None,
-        attempts: int | None = None,
-        backoff: Backoff | None = None,
-        timeout: Duration | None = None,
-        delay: Duration | None = None,
-        retryable: Callable[[Any], bool] | None = None,
-        idempotency_key: Callable[[Any], str] | None = None,
-        metadata: Callable[[Any], Mapping[str, str]] | None = None,
-    ) -> Decorator: ...
-    def job(self, name: Any = None, /, **options: Any) -> Any:
-        """Define a job and its handler together; a decorator.
-
-        Payload and result types are those of the function's annotations unless given. The function
-        takes the payload, and the `Context` of the run when its second parameter is named `ctx` or
-        annotated `mq.Context`.
-
-        Args:
-            name: job name; the function's name with `-` for `_` when it is left out.
-            options: those of `define`.
-        """
-
-        def decorate(function: Handler[Any]) -> Job[Any, Any]:
-            job_name = name if isinstance(name, str) else function.__name__.replace("_", "-")
-            signature = read_signature(function, job_name)
-            given = {**_types_of(signature, options), **options}
-            job = self.define(job_name, **given)
-            job.handler(function)
-            return job
-
-        if callable(name):
-            function, name = name, None
-            return decorate(function)
-        return decorate
-
-    def define(
-        self,
-        name: str,
-        /,
-        *,
-        payload: type[P],
-        result: type[R] | None = None,
-        error: Any = None,
-        store: str = DEFAULT_STORE,
-        retryable: Callable[[Any], bool] | None = None,
-        idempotency_key: Callable[[P], str] | None = None,
-        metadata: Callable[[P], Mapping[str, str]] | None = None,
-        **policies: Any,
-    ) -> Job[P, R]:
-        """Define a job without its handler, so that a producer never imports handler code.
-
-        Args:
-            name: 1 to 64 of `A-Z a-z 0-9 . _ -`, one definition a name.
-            payload: any type cattrs can structure.
-            result: likewise; None for no result.
-            error: the declared error: an exception class, or a union of such.
-            store: name of the store it is bound to.
-            retryable: asked for declared errors alone; False skips the rest of the budget.
-            idempotency_key: makes the id `<name>/<key>` from the payload.
-            metadata: pairs shown and listed with each job.
-            policies: defaults for queue, priority, attempts, backoff, timeout and delay of
-                `enqueue`.
-
-        Raises:
-            DefinitionError: the definition cannot work; names the field and the fix.
-        """
-        try:
-            checked = check_job_name(name)
-            defaults = Policies.of(**policies)
-        except (ValueError, TypeError) as error_:
-            raise DefinitionError(f"job {name!r}: {error_}") from None
-        if checked in self.jobs:
-            raise DefinitionError(f"job {name!r} is defined twice in this app: choose another name")
-        if store != DEFAULT_STORE:
-            self.store_named(store)
-        job: Job[P, R] = Job(
-            self,
-            checked,
-            payload=payload,
-            result=result,
-            error=error,
-            store=store,
-            policies=defaults,
-            retryable=retryable,
-            idempotency_key=idempotency_key,
-            metadata=metadata,
-        )
-        self.jobs[checked] = job
-        return job
-
-
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Decorator(Protocol):
-        """What `App.job(...)` returns: handlers with and without a context."""
-
-        @overload
-        def __call__(self, function: Callable[[P], R], /) -> Job[P, R]: ...
-        @overload
-        def __call__(self, function: Callable[[P, Any], R], /) -> Job[P, R]: ...
-        def __call__(self, function: Any, /) -> Any:
-            """Define the job of `function`."""
-
-
-def _types_of(signature: Signature, options: Mapping[str, Any]) -> dict[str, Any]:
-    types: dict[str, Any] = {}
-    if "payload" not in options:
-        types["payload"] = signature.payload()
-    if "result" not in options:
-        types["result"] = signature.result()
-    return types

@@ -6,7 +6,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -20,9 +20,13 @@ from mq.failures import (
 )
 from mq.typed.classes import is_record_class
 from mq.typed.value import ValueCodec
+from mq.unrecoverable import MARK
 
 _SUCCESS, _FAILURE, _DEFECT = "success", "failure", "defect"
 _FIX = "make it an attrs or dataclass exception"
+
+DefectKind = Literal["raised", "timeout", "undecodable", "unencodable", "exited"]
+_KINDS: tuple[DefectKind, ...] = typing.get_args(DefectKind)
 
 
 @attrs.frozen
@@ -41,23 +45,34 @@ class Failure:
 
 @attrs.frozen
 class Defect:
-    """The run failed outside its declared errors; all text, nothing is rebuilt."""
+    """The run failed outside its declared errors; all text, nothing is rebuilt.
+
+    Args:
+        type: type path of the error.
+        message: its text.
+        traceback: the formatted traceback, or the stack of a run that did not end.
+        kind: who found it: a handler's own TimeoutError is `raised`, the runtime's limit `timeout`.
+    """
 
     type: str
     message: str
     traceback: str = ""
+    kind: DefectKind = "raised"
 
 
 Exit = Success | Failure | Defect
 
 
-def defect_wire(error_type: str, message: str, traceback_text: str) -> list[str]:
+def defect_wire(
+    error_type: str, message: str, traceback_text: str, kind: DefectKind = "raised"
+) -> list[str]:
     """Return the plain data of a defect, each of its texts bounded."""
     return [
         _DEFECT,
         truncate(error_type, MAX_TYPE_BYTES),
         truncate(message, MAX_MESSAGE_BYTES),
         truncate_head(traceback_text, MAX_TRACEBACK_BYTES),
+        kind,
     ]
 
 
@@ -68,8 +83,14 @@ def exit_shown(wire: Any) -> Any:
             return {"kind": _SUCCESS, "value": value}
         case ["failure", str(name), fields]:
             return {"kind": _FAILURE, "type": name, "error": fields}
-        case ["defect", str(name), str(message), str(text)]:
-            return {"kind": _DEFECT, "type": name, "message": message, "traceback": text}
+        case ["defect", str(name), str(message), str(text), str(kind)]:
+            return {
+                "kind": _DEFECT,
+                "type": name,
+                "message": message,
+                "traceback": text,
+                "found": kind,
+            }
     return wire
 
 
@@ -118,8 +139,8 @@ class ExitWires:
                 return Success(self.result.from_wire(value))
             case ["failure", str(tag), fields]:
                 return Failure(self._failure(tag, fields))
-            case ["defect", str(name), str(message), str(text)]:
-                return Defect(name, message, text)
+            case ["defect", str(name), str(message), str(text), kind] if kind in _KINDS:
+                return Defect(name, message, text, kind)
         raise DecodeError(f"{self.what}: the stored bytes are no exit; another program wrote them?")
 
     def _failure(self, tag: str, fields: Any) -> BaseException:
@@ -167,8 +188,11 @@ def _arm(kind: Any) -> _Arm:
     return _Arm(to_wire, from_wire)
 
 
+_NOT_STATE = frozenset({"__notes__", MARK})
+
+
 def _state(error: BaseException) -> dict[str, Any]:
-    return {name: value for name, value in vars(error).items() if name != "__notes__"}
+    return {name: value for name, value in vars(error).items() if name not in _NOT_STATE}
 
 
 def check_error_types(error: Any) -> tuple[type, ...]:

@@ -101,6 +101,6 @@ class Keys:
         """Sorted set: ids of jobs a worker is told to cancel; the empty member only wakes it."""
         return self.root + "control:" + worker
 
-    def done(self, job_id: str) -> str:
-        """Channel on which a finishing script publishes the end of an awaited job."""
-        return self.root + "done:" + job_id
+    def done(self) -> str:
+        """Channel on which finishing scripts announce awaited jobs, by id."""
+        return self.root + "done"

@@ -21,7 +21,10 @@ R = TypeVar("R")
 
 FIRST_LOOK_S = 0.005
 LONGEST_LOOK_S = 0.5
-"""Polling while a result is awaited: the pause grows from the first to the longest."""
+"""Without pushes a waiter looks by itself, at pauses that grow from the first to the longest."""
+PUSHED_LOOK_S = 5.0
+"""With pushes it does so only as a safeguard."""
+SUBSCRIBE_S = 0.5
 
 
 @attrs.frozen
@@ -102,25 +105,41 @@ def _typed(job: Job[Any, Any], entry: Attempt) -> TypedAttempt:
 def await_result(job: Job[Any, R], job_id: str, timeout: Duration | None) -> R:
     """Wait until a job of this definition has finished; return or raise how it ended."""
     limit_s = None if timeout is None else to_ms(timeout, "timeout") / 1000
-    until = None if limit_s is None else time.monotonic() + limit_s
-    pause_s = FIRST_LOOK_S
-    while True:
-        record = job.store.get_job(job_id)
-        if record is None:
-            raise JobNotFoundError(f"no job has the id {job_id!r}", job_id=job_id)
-        _check_name(job, record)
-        if record.state.finished:
-            return _outcome(job, record)
-        left_s = float("inf") if until is None else until - time.monotonic()
-        if left_s <= 0:
-            raise AwaitTimeoutError(
-                f"job {job_id} is still {record.state.value} after {limit_s:g} s; it goes on",
-                job_id=job_id,
-                state=record.state.value,
-            )
-        # Jitter keeps many waiters from asking in step.
-        time.sleep(min(pause_s * random.uniform(0.7, 1.0), left_s))
-        pause_s = min(pause_s * 1.5, LONGEST_LOOK_S)
+    until = float("inf") if limit_s is None else time.monotonic() + limit_s
+    record = _look(job, job_id)
+    if record.state.finished:
+        return _outcome(job, record)
+    bell = job.store.doorbell
+    ring = bell.expect(job_id, min(SUBSCRIBE_S, max(until - time.monotonic(), 0)))
+    try:
+        # The mark is set before the record is read again: a job that finishes after the reading
+        # finds the mark and announces itself.
+        job.store.watch(job_id)
+        pause_s = FIRST_LOOK_S
+        while not (record := _look(job, job_id)).state.finished:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise AwaitTimeoutError(
+                    f"job {job_id} is still {record.state.value} after {limit_s:g} s; it goes on",
+                    job_id=job_id,
+                    state=record.state.value,
+                )
+            # Jitter keeps many waiters from asking in step.
+            jittered_s = pause_s * random.uniform(0.7, 1.0)
+            ring.wait(min(PUSHED_LOOK_S if bell.connected else jittered_s, left_s))
+            ring.clear()
+            pause_s = min(pause_s * 1.5, LONGEST_LOOK_S)
+        return _outcome(job, record)
+    finally:
+        bell.forget(job_id, ring)
+
+
+def _look(job: Job[Any, Any], job_id: str) -> JobRecord:
+    record = job.store.get_job(job_id)
+    if record is None:
+        raise JobNotFoundError(f"no job has the id {job_id!r}", job_id=job_id)
+    _check_name(job, record)
+    return record
 
 
 def _outcome(job: Job[Any, R], record: JobRecord) -> R:

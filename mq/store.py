@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mq import ids
-from mq.calls import Argument, Call, ScriptCaller, Waiter
+from mq.calls import Argument, Call, ScriptCaller, ServerInfo, Waiter
 from mq.clock import Clock, ServerClock
 from mq.connection import REDIS_FAILURES, endpoint_of, store_error
+from mq.doorbell import Doorbell
 from mq.durations import to_ms
 from mq.errors import JobNotFoundError, LockLostError, MQError, StoreError
 from mq.keys import Keys
@@ -126,6 +127,7 @@ class Store:
         self._new_id = id_generator
         self._caller = ScriptCaller(self.endpoint, self.keys.meta(), to_ms(retry_for, "retry_for"))
         self._waiters = threading.local()
+        self.doorbell = Doorbell(self.endpoint, self.keys.done())
         # Names the claims of callers that give no worker id, together with process and thread: a
         # repeated claim is recognised only while its caller makes no other.
         self._anonymous = ids.new_nonce()
@@ -145,6 +147,17 @@ class Store:
             self._caller.check_server()
         except REDIS_FAILURES as error:
             raise store_error(error, self.endpoint.label) from error
+
+    def server_info(self) -> ServerInfo:
+        """Return what the server says of itself."""
+        return self._caller.repeat(lambda _: self._caller.server_info())
+
+    def keyspace_version(self) -> int | None:
+        """Return the version of the keyspace under this prefix; None before the first job."""
+        found = self._caller.repeat(
+            lambda _: self._caller.client.execute_command("HGET", self.keys.meta(), "schema")
+        )
+        return None if found is None else int(found)
 
     def close(self) -> None:
         """Close the connections; the store opens new ones when it is used again."""

@@ -6,7 +6,7 @@ local function finish(job, state, set, unset)
   set[#set + 1] = NOW_TEXT
   if job.awaited then
     unset[#unset + 1] = 'awaited'
-    write_later('PUBLISH', done_channel(job.id), state)
+    write_later('PUBLISH', DONE_CHANNEL, job.id)
     job.awaited = false
   end
   move(job, state, set, unset)

@@ -17,4 +17,4 @@ local function finished_key(state, queue, name)
 end
 local function claims_key(worker) return ROOT .. 'claims:' .. worker end
 local function wake_key(queue, name) return ROOT .. 'wake:' .. queue .. ':' .. name end
-local function done_channel(id) return ROOT .. 'done:' .. id end
+local DONE_CHANNEL = ROOT .. 'done'

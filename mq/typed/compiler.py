@@ -16,6 +16,8 @@ from mq.typed.leaves import ANY, BIG, BYTEARRAY, JSON_LEAVES, LEAVES
 from mq.typed.shape import NONE, Part, Refusal, Shape
 
 TAG = "_type"
+# Far more than anybody writes, and far from the interpreter's own limit.
+_MAX_TYPE_DEPTH = 100
 
 
 class AsText:
@@ -85,11 +87,22 @@ class Compiler:
         self.json = json
         self.unbounded = False
         """Whether values may nest without end: then their depth is counted."""
+        self._depth = 0
         self._done: dict[Any, Shape] = {}
         self._open: dict[Any, _Later] = {}
 
     def shape(self, declared: Any, path: str = "$") -> Shape:
         """Return the shape of a type, or raise DefinitionError naming the field."""
+        self._depth += 1
+        try:
+            if self._depth > _MAX_TYPE_DEPTH:
+                reason = "the type refers to itself without end; declare a class, or Any"
+                raise self._refused("$", reason)
+            return self._shape(declared, path)
+        finally:
+            self._depth -= 1
+
+    def _shape(self, declared: Any, path: str) -> Shape:
         declared, big = _unwrap(declared)
         if big:
             return JSON_LEAVES[BIG] if self.json else BIG

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mq.errors import DecodeError, DefinitionError, PayloadError
+from mq.errors import DecodeError, PayloadError
 from mq.typed.compiler import Compiler
 from mq.typed.shape import MAX_DEPTH, Direction, Refusal, Shape, locate, too_deep
 
@@ -24,11 +24,7 @@ class ValueCodec:
         compiler = Compiler(what)
         self.declared = declared
         self.what = what
-        try:
-            self.shape: Shape = compiler.shape(declared)
-        except RecursionError:
-            reason = "the type refers to itself without end; declare a class, or Any"
-            raise DefinitionError(f"{what} $: {reason}") from None
+        self.shape: Shape = compiler.shape(declared)
         self._encode = self.shape.encode
         self._unbounded = compiler.unbounded
         self._json: Shape | None = None

@@ -67,6 +67,8 @@ class Fetcher(threading.Thread):
         start_run: hands a claimed run to a slot.
     """
 
+    landed: Callable[[Run, Ended, str], None] = staticmethod(lambda *_: None)
+    """Told what the store answered to each ack."""
     became_hungry: Callable[[], None] = staticmethod(lambda: None)
     """Called after a claim that found less than there are free slots."""
 
@@ -97,6 +99,7 @@ class Fetcher(threading.Thread):
         self._typical_run_ms = SHORT_RUN_MS
         self._ran_dry = threading.Event()
         self._unanswered: ClaimRequest | None = None
+        self._claim_out = False
         self._halt = threading.Event()
         self._outage = Outage("claiming", self._halt)
 
@@ -108,6 +111,8 @@ class Fetcher(threading.Thread):
             self._ended.append((run, ended))
             self._free += 1
             self._typical_run_ms += (ended.took_ms - self._typical_run_ms) / 16
+            if self._options.burst:
+                self._nap_until = 0.0  # whether that was the last one is to be known at once
             self._change.notify()
 
     def woken(self, patience_s: float) -> bool:
@@ -136,6 +141,11 @@ class Fetcher(threading.Thread):
             self._claiming = False
             self._change.notify_all()
 
+    def wait_until_settled(self, timeout_s: float) -> bool:
+        """Wait until no claim is on its way: it may still bring jobs to a worker that stops."""
+        with self._change:
+            return self._change.wait_for(lambda: not self._claim_out, timeout_s)
+
     def halt(self) -> None:
         """End the thread once what it has is sent, without waiting out an outage."""
         with self._change:
@@ -143,9 +153,10 @@ class Fetcher(threading.Thread):
             self._halt.set()
             self._change.notify_all()
 
-    def wait_until_dry(self, timeout_s: float) -> bool:
-        """Wait until a claim found nothing while nothing ran; for a burst."""
-        return self._ran_dry.wait(timeout_s)
+    @property
+    def is_dry(self) -> bool:
+        """Whether a claim has found nothing while nothing ran; for a burst."""
+        return self._ran_dry.is_set()
 
     # The thread
 
@@ -161,6 +172,7 @@ class Fetcher(threading.Thread):
                 ended = list(self._ended)
                 self._ended.clear()
                 request = self._request()
+                self._claim_out = request is not None
             try:
                 self._exchange(ended, request)
             except StoreError as error:
@@ -215,8 +227,9 @@ class Fetcher(threading.Thread):
         )
         self._unanswered = None
         self._outage.worked()
-        for (run, _), word in zip(sent, words, strict=True):
+        for (run, end), word in zip(sent, words, strict=True):
             self._landed(run, word)
+            self.landed(run, end, word)
         if claim is not None and request is not None:
             self._take(claim, request)
 
@@ -226,7 +239,7 @@ class Fetcher(threading.Thread):
         if word in REFUSALS:
             log.warning(
                 "job %s: the ack of run #%d was refused (%s); another run counts instead",
-                run.record.id, run.attempt, word,
+                run.job_id, run.attempt, word,
             )  # fmt: skip
 
     def _take(self, claim: Claim, request: ClaimRequest) -> None:
@@ -240,6 +253,7 @@ class Fetcher(threading.Thread):
             self._free -= len(claim.jobs)
             self._nap_until = time.monotonic() + nap_s if short else 0.0
             self._claims += 1
+            self._claim_out = False
             self._change.notify_all()
         for record in claim.jobs:
             run = self._runs.get(record.id)

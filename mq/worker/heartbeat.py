@@ -11,6 +11,7 @@ import threading
 
 from mq.errors import StoreError
 from mq.store import Store
+from mq.worker.interrupter import Interrupter
 from mq.worker.options import WorkerOptions
 from mq.worker.outage import Outage
 from mq.worker.run import Run, Runs
@@ -25,14 +26,18 @@ class Heartbeat(threading.Thread):
         store: where the locks are.
         options: interval and length of a lock.
         runs: the runs the worker holds.
+        interrupter: told of pending cancels.
     """
 
-    def __init__(self, store: Store, options: WorkerOptions, runs: Runs) -> None:
+    def __init__(
+        self, store: Store, options: WorkerOptions, runs: Runs, interrupter: Interrupter
+    ) -> None:
         super().__init__(name="mq-heartbeat", daemon=True)
         self.locks_lost = 0
         self._store = store
         self._options = options
         self._runs = runs
+        self._interrupter = interrupter
         self._stop_asked = threading.Event()
         self._outage = Outage("heartbeat", self._stop_asked)
 
@@ -54,14 +59,12 @@ class Heartbeat(threading.Thread):
         held = self._runs.held()
         if not held:
             return
-        told = self._store.extend(
-            [(run.record.id, run.token) for run in held], self._options.lock_ms
-        )
-        by_id = {run.record.id: run for run in held}
+        told = self._store.extend([(run.job_id, run.token) for run in held], self._options.lock_ms)
+        by_id = {run.job_id: run for run in held}
         for job_id in told.lost:
             self._lost(by_id[job_id])
         for job_id in told.cancel_requested:
-            cancel(by_id[job_id])
+            self._interrupter.cancel(by_id[job_id])
 
     def _lost(self, run: Run) -> None:
         # A run that is over may have been acked between the call and its answer.
@@ -71,15 +74,6 @@ class Heartbeat(threading.Thread):
         self.locks_lost += 1
         log.warning(
             "job %s: the lock of run #%d is lost; its handler is told to end, its ack is void",
-            run.record.id, run.attempt,
+            run.job_id, run.attempt,
         )  # fmt: skip
         run.tell()
-
-
-def cancel(run: Run) -> None:
-    """Tell a run that its job is to be cancelled."""
-    if run.cancel_requested or run.over:
-        return
-    run.cancel_requested = True
-    log.info("job %s: cancel requested, run #%d is told to end", run.record.id, run.attempt)
-    run.tell()

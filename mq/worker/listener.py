@@ -15,7 +15,7 @@ import threading
 from mq.errors import StoreError
 from mq.store import Store
 from mq.worker.fetcher import Fetcher
-from mq.worker.heartbeat import cancel
+from mq.worker.interrupter import Interrupter
 from mq.worker.options import WorkerOptions
 from mq.worker.outage import Outage
 from mq.worker.run import Runs
@@ -32,6 +32,7 @@ class Listener(threading.Thread):
         options: the worker's id and poll interval.
         runs: the runs the worker holds.
         fetcher: told when there may be work.
+        interrupter: told of pushed cancels.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Listener(threading.Thread):
         options: WorkerOptions,
         runs: Runs,
         fetcher: Fetcher,
+        interrupter: Interrupter,
     ) -> None:
         super().__init__(name="mq-listener", daemon=True)
         self._store = store
@@ -49,6 +51,7 @@ class Listener(threading.Thread):
         self._options = options
         self._runs = runs
         self._fetcher = fetcher
+        self._interrupter = interrupter
         self._stop_asked = threading.Event()
         self._waiter = store.waiter(options.poll_ms)
         self._outage = Outage("listening for pushes", self._stop_asked)
@@ -101,4 +104,4 @@ class Listener(threading.Thread):
         elif member:
             run = self._runs.get(member)
             if run is not None:
-                cancel(run)
+                self._interrupter.cancel(run)

@@ -62,6 +62,8 @@ class WorkerOptions:
         max_stalled_count: how often a job may stall before it is failed.
         poll_ms: longest an idle worker waits before it looks by itself; wake-ups are pushed.
         shutdown_grace_ms: how long a stop waits for running jobs before it gives them back.
+        max_strays: how many threads of unresponsive handlers may be left behind before the worker
+            drains and exits; as many as `concurrency` by default.
         burst: end when nothing is runnable instead of waiting for more.
         id: name of the worker in ledgers and locks, at most 64 bytes.
     """
@@ -75,8 +77,13 @@ class WorkerOptions:
     max_stalled_count: int = 1
     poll_ms: int = 5_000
     shutdown_grace_ms: int = 25_000
+    max_strays: int = attrs.field()
     burst: bool = False
     id: str = attrs.field(factory=make_worker_id)
+
+    @max_strays.default
+    def _as_many_as_slots(self) -> int:
+        return self.concurrency
 
 
 _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
@@ -92,6 +99,10 @@ _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "poll_interval": ("poll_ms", lambda v: _duration(v, "poll_interval", 10)),
     "shutdown_grace": ("shutdown_grace_ms", lambda v: _duration(v, "shutdown_grace", 0)),
+    "max_strays": (
+        "max_strays",
+        lambda v: check_count(v, "max_strays", 0, MAX_CONCURRENCY),
+    ),
     "burst": ("burst", bool),
     "id": ("id", _id),
 }

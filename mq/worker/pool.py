@@ -14,21 +14,27 @@ from mq.records import Ack
 from mq.worker.executors.thread import ThreadExecutor
 from mq.worker.fetcher import Fetcher
 from mq.worker.heartbeat import Heartbeat
+from mq.worker.hooks import FailureHooks
+from mq.worker.interrupter import Interrupter
 from mq.worker.listener import Listener
 from mq.worker.options import WorkerOptions, read_options
 from mq.worker.queue_order import QueueOrder
-from mq.worker.run import Runs
-from mq.worker.runner import Runner
+from mq.worker.run import Run, Runs
+from mq.worker.runner import Ended, Runner
 from mq.worker.signals import StopSignals
 from mq.worker.stall_sweeper import StallSweeper
+from mq.worker.timekeeper import Timekeeper
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from mq.definitions import App, Job
+    from mq.app import App
+    from mq.definitions import Job
 
 log = logging.getLogger("mq.worker")
 
+LOOK_S = 0.1
+"""How often the main thread looks whether the worker should end for a reason of its own."""
 LAST_WORDS_S = 1.0
 """How long a drained worker waits for the last acks, and for handlers it told to end."""
 
@@ -44,6 +50,8 @@ class ExitCode(enum.IntEnum):
     """The command line is wrong."""
     FORCED = 3
     """Stopped at once by a second signal; locks expire and the sweep recovers."""
+    STRAYS = 4
+    """More handlers ignored their interrupt than allowed; only a new process gets rid of them."""
     BURST_FAILED = 5
     """A burst ended, and jobs failed in it."""
 
@@ -73,8 +81,21 @@ class Worker:
         self.names = tuple(sorted(jobs))
         self.queues = tuple(queues)
         self.runs = Runs()
-        runner = Runner(jobs, self.store, self.options.id, app.max_payload_bytes)
-        self.executor = ThreadExecutor(runner, self.options.concurrency, self._finished)
+        self._too_many_strays = threading.Event()
+        self.timekeeper = Timekeeper()
+        runner = Runner(jobs, self.store, self.options.id, app.max_payload_bytes, self._began)
+        self.interrupter = Interrupter(
+            jobs,
+            runner,
+            self.timekeeper,
+            self._finished,
+            self.options.max_strays,
+            self._too_many_strays.set,
+        )
+        self.executor = ThreadExecutor(
+            runner, self.options.concurrency, self._finished, self.interrupter.stray_ended
+        )
+        self.interrupter.executor = self.executor
         self.fetcher = Fetcher(
             self.store,
             self.names,
@@ -84,13 +105,20 @@ class Worker:
             self.executor.submit,
         )
         pairs = [(queue, name) for queue in queues for name in self.names]
-        self.listener = Listener(self.store, pairs, self.options, self.runs, self.fetcher)
+        self.listener = Listener(
+            self.store, pairs, self.options, self.runs, self.fetcher, self.interrupter
+        )
+        self.hooks = FailureHooks(jobs)
+        self.fetcher.landed = self.hooks.landed
         self.fetcher.became_hungry = self.listener.became_hungry
-        self.heartbeat = Heartbeat(self.store, self.options, self.runs)
+        self.heartbeat = Heartbeat(self.store, self.options, self.runs, self.interrupter)
         self.sweeper = StallSweeper(self.store, self.options)
         self._started = False
 
-    def _finished(self, run: Any, ended: Any) -> None:
+    def _began(self, run: Run) -> None:
+        self.interrupter.started(run)
+
+    def _finished(self, run: Run, ended: Ended) -> None:
         self.fetcher.finished(run, ended)
 
     def start(self) -> None:
@@ -103,7 +131,14 @@ class Worker:
         )  # fmt: skip
         self._started = True
         self.executor.start()
-        for thread in (self.fetcher, self.listener, self.heartbeat, self.sweeper):
+        for thread in (
+            self.timekeeper,
+            self.fetcher,
+            self.listener,
+            self.heartbeat,
+            self.sweeper,
+            self.hooks,
+        ):
             thread.start()
 
     def run(self, signals: StopSignals | None = None) -> ExitCode:
@@ -114,14 +149,13 @@ class Worker:
         """
         signals = signals or StopSignals()
         self.start()
-        while not signals.drain.is_set():
-            if self.options.burst and self.fetcher.wait_until_dry(0.05):
+        while not signals.drain.wait(LOOK_S) and not self._too_many_strays.is_set():
+            if self.options.burst and self.fetcher.is_dry:
                 break
-            if not self.options.burst:
-                signals.drain.wait()
-        clean = self.stop(force=signals.force)
-        if not clean:
+        if not self.stop(force=signals.force):
             return ExitCode.FORCED
+        if self._too_many_strays.is_set():
+            return ExitCode.STRAYS
         if self.options.burst and self.fetcher.tally["failed"]:
             return ExitCode.BURST_FAILED
         return ExitCode.CLEAN
@@ -147,6 +181,7 @@ class Worker:
             self._give_back()
         self.fetcher.halt()
         self.heartbeat.stop()
+        self.timekeeper.stop()
         self.executor.stop()
         if _is_set(force):
             log.warning("worker %s forced to stop: %d jobs keep their locks until they expire",
@@ -155,6 +190,8 @@ class Worker:
         self.fetcher.join(LAST_WORDS_S)
         self.listener.stop()
         self.listener.join(LAST_WORDS_S)
+        self.hooks.stop()
+        self.hooks.join(LAST_WORDS_S)
         log.info("worker %s stopped: %s", self.options.id, self._summary())
         return True
 
@@ -162,7 +199,8 @@ class Worker:
         give_up_at = time.monotonic() + limit_s
         while not _is_set(force):
             left_s = give_up_at - time.monotonic()
-            if self.runs.wait_until_empty(max(0.0, min(left_s, 0.1))):
+            pause_s = max(0.0, min(left_s, 0.1))
+            if self.fetcher.wait_until_settled(pause_s) and self.runs.wait_until_empty(pause_s):
                 return True
             if left_s <= 0:
                 return False
@@ -171,14 +209,14 @@ class Worker:
     def _give_back(self) -> None:
         """Tell the handlers to end, give them a moment, and release what still runs."""
         for run in self.runs:
-            run.tell()
+            self.interrupter.interrupt(run, "stop")
         if self.runs.wait_until_empty(LAST_WORDS_S):
             return
-        left = [run for run in self.runs if not run.over]
+        # Whatever these handlers still do is their own affair: no ack will be sent for it.
+        left = [run for run in self.runs if run.end()]
         for run in left:
-            # Whatever the handler still does is its own affair: no ack will be sent for it.
-            run.lost = run.over = True
-        acks = [("release", Ack(run.record.id, run.token)) for run in left]
+            run.lost = True
+        acks = [("release", Ack(run.job_id, run.token)) for run in left]
         try:
             self.store.exchange(acks, None)
         except StoreError as error:
@@ -188,7 +226,7 @@ class Worker:
             return
         log.warning(
             "%d jobs still ran after %s and were given back: %s", len(left),
-            format_ms(self.options.shutdown_grace_ms), ", ".join(run.record.id for run in left),
+            format_ms(self.options.shutdown_grace_ms), ", ".join(run.job_id for run in left),
         )  # fmt: skip
         for run in left:
             self.runs.drop(run)

@@ -4,33 +4,67 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Literal
 
 from mq.context import Context
 from mq.records import JobRecord
+from mq.worker.executors.interrupts import Window
+
+Reason = Literal["cancel", "timeout", "stop"]
 
 
 class Run:
     """What the worker knows of a job it holds.
+
+    Its end is decided once: by the slot, when the handler ended, or by the interrupter, when it
+    would not. Whoever comes second is refused.
 
     Args:
         record: the job as it was claimed.
         token: what it is held under.
     """
 
-    __slots__ = ("cancel_requested", "context", "lost", "over", "record", "token")
+    __slots__ = (
+        "_end_lock",
+        "attempt",
+        "began",
+        "cancel_requested",
+        "context",
+        "job_id",
+        "lost",
+        "name",
+        "over",
+        "reason",
+        "record",
+        "token",
+        "window",
+    )
 
     def __init__(self, record: JobRecord, token: str) -> None:
         self.record = record
         self.token = token
+        self.job_id = record.id
+        self.name = record.name
+        self.attempt = record.runs + 1
+        """The number this run gets in the ledger."""
+        self.began = 0.0
+        """When its slot took it up, by the monotonic clock in seconds."""
         self.context: Context | None = None
+        self.window = Window()
+        self.reason: Reason | None = None
+        """Why its handler was first told to end; None when it was not."""
         self.cancel_requested = False
         self.lost = False
         self.over = False
+        self._end_lock = threading.Lock()
 
-    @property
-    def attempt(self) -> int:
-        """The number this run gets in the ledger."""
-        return self.record.runs + 1
+    def end(self) -> bool:
+        """Take the right to say how the run ended; False when somebody has it already."""
+        with self._end_lock:
+            if self.over:
+                return False
+            self.over = True
+            return True
 
     def tell(self) -> None:
         """Set the handler's `ctx.cancelled`, now or as soon as it has one."""
@@ -50,13 +84,13 @@ class Runs:
     def add(self, run: Run) -> None:
         """Hold a run."""
         with self._lock:
-            self._by_id[run.record.id] = run
+            self._by_id[run.job_id] = run
 
     def drop(self, run: Run) -> None:
         """Let a run go: its ack has landed, or it was lost."""
         with self._lock:
-            if self._by_id.get(run.record.id) is run:
-                del self._by_id[run.record.id]
+            if self._by_id.get(run.job_id) is run:
+                del self._by_id[run.job_id]
             if not self._by_id:
                 self._empty.notify_all()
 

@@ -201,6 +201,7 @@ def test_exits_are_shown_without_their_definition() -> None:
     }
     assert exit_to_json(encode_defect("T", "m", "t")) == {
         "kind": "defect",
+        "found": "raised",
         "type": "T",
         "message": "m",
         "traceback": "t",

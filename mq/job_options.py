@@ -1,0 +1,111 @@
+"""The options of a definition: what travels on the record, and how a worker treats its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import attrs
+
+from mq.durations import Duration, to_ms
+from mq.policies import Backoff
+from mq.validation import check_attempts, check_name, check_priority
+
+if TYPE_CHECKING:
+    from mq.context import Context
+
+OnUnresponsive = Literal["replace", "wait"]
+OnFailure = Callable[[BaseException, "Context"], None]
+
+
+@attrs.frozen(kw_only=True)
+class Policies:
+    """What a definition sets for its jobs and an enqueue may override; None where unsaid."""
+
+    queue: str | None = None
+    priority: int | None = None
+    attempts: int | None = None
+    backoff: Backoff | None = None
+    timeout_ms: int | None = None
+    delay_ms: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        attempts: int | None = None,
+        backoff: Backoff | None = None,
+        timeout: Duration | None = None,
+        delay: Duration | None = None,
+    ) -> Policies:
+        """Check options as written; ValueError or TypeError names the one that is wrong."""
+        if backoff is not None and not isinstance(backoff, Backoff):
+            raise TypeError(
+                f"backoff must be mq.fixed(...) or mq.exponential(...), got {backoff!r}"
+            )
+        timeout_ms = None if timeout is None else to_ms(timeout, "timeout")
+        if timeout_ms == 0:
+            raise ValueError("timeout must be longer than 0; leave it out for no limit")
+        return cls(
+            queue=None if queue is None else check_name(queue, "queue"),
+            priority=None if priority is None else check_priority(priority),
+            attempts=None if attempts is None else check_attempts(attempts),
+            backoff=backoff,
+            timeout_ms=timeout_ms,
+            delay_ms=None if delay is None else to_ms(delay, "delay"),
+        )
+
+    def over(self, base: Policies) -> Policies:
+        """Return these, with what was left open taken from `base`."""
+        mine = attrs.asdict(self, recurse=False)
+        return attrs.evolve(
+            base, **{name: value for name, value in mine.items() if value is not None}
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Conduct:
+    """How a worker treats the runs of a definition; nothing of it travels on the record.
+
+    Args:
+        retryable: asked for declared errors alone; False skips the rest of the budget.
+        interrupt: whether an exception may be raised in a handler that should end.
+        interrupt_grace_ms: how long a handler that was told to end may take.
+        on_unresponsive: what happens to one that takes longer: its slot is replaced and the run
+            recorded, or slot and lock wait for it, so that runs never overlap.
+        on_failure: called after a failed run was acked, with the error and the run's context.
+    """
+
+    retryable: Callable[[Any], bool] | None = None
+    interrupt: bool = True
+    interrupt_grace_ms: int = 5_000
+    on_unresponsive: OnUnresponsive = "replace"
+    on_failure: OnFailure | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        retryable: Callable[[Any], bool] | None = None,
+        interrupt: bool = True,
+        interrupt_grace: Duration = "5s",
+        on_unresponsive: OnUnresponsive = "replace",
+        on_failure: OnFailure | None = None,
+    ) -> Conduct:
+        """Check options as written; ValueError or TypeError names the one that is wrong."""
+        if on_unresponsive not in get_args(OnUnresponsive):
+            raise ValueError(
+                f"on_unresponsive must be 'replace' or 'wait', got {on_unresponsive!r}"
+            )
+        for name, hook in (("retryable", retryable), ("on_failure", on_failure)):
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} must be a function, got {hook!r}")
+        return cls(
+            retryable=retryable,
+            interrupt=bool(interrupt),
+            interrupt_grace_ms=to_ms(interrupt_grace, "interrupt_grace"),
+            on_unresponsive=on_unresponsive,
+            on_failure=on_failure,
+        )
