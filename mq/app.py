@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from mq.definitions import Handler, Job
 from mq.durations import Duration
 from mq.errors import DefinitionError
-from mq.job_options import Conduct, OnFailure, OnUnresponsive, Policies
+from mq.job_options import Conduct, Executor, OnFailure, OnUnresponsive, Policies
 from mq.policies import Backoff
 from mq.signatures import Signature, read_signature
 from mq.validation import check_job_name, check_name
@@ -125,6 +125,7 @@ class App:
         idempotency_key: Callable[[Any], str] | None = None,
         metadata: Callable[[Any], Mapping[str, str]] | None = None,
         retryable: Callable[[Any], bool] | None = None,
+        executor: Executor = "thread",
         interrupt: bool = True,
         interrupt_grace: Duration = "5s",
         on_unresponsive: OnUnresponsive = "replace",
@@ -167,6 +168,7 @@ class App:
         idempotency_key: Callable[[P], str] | None = None,
         metadata: Callable[[P], Mapping[str, str]] | None = None,
         retryable: Callable[[Any], bool] | None = None,
+        executor: Executor = "thread",
         interrupt: bool = True,
         interrupt_grace: Duration = "5s",
         on_unresponsive: OnUnresponsive = "replace",
@@ -184,6 +186,7 @@ class App:
             idempotency_key: makes the id `<name>/<key>` from the payload.
             metadata: pairs shown and listed with each job.
             retryable: asked for declared errors alone; False skips the rest of the budget.
+            executor: `thread`, or `process` for handlers that must be killable: C code, leaks.
             interrupt: whether an exception may be raised in a handler that should end; without
                 it `ctx.cancelled` alone tells.
             interrupt_grace: how long a handler that was told to end may take.
@@ -202,6 +205,7 @@ class App:
             defaults = Policies.of(**policies)
             conduct = Conduct.of(
                 retryable=retryable,
+                executor=executor,
                 interrupt=interrupt,
                 interrupt_grace=interrupt_grace,
                 on_unresponsive=on_unresponsive,

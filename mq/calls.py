@@ -217,7 +217,7 @@ class Waiter:
             StoreError: the connection failed; the caller looks for work by itself and comes back.
         """
         try:
-            popped = self._client.execute_command("BZPOPMIN", *keys, f"{timeout_ms / 1000:.3f}")
+            popped = self._client.execute_command("BZPOPMIN", *keys, f"{max(timeout_ms, 1) / 1000:.3f}")
         except REDIS_FAILURES as error:
             self.close()
             raise store_error(error, self._endpoint.label) from error

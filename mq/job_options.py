@@ -14,6 +14,7 @@ from mq.validation import check_attempts, check_name, check_priority
 if TYPE_CHECKING:
     from mq.context import Context
 
+Executor = Literal["thread", "process"]
 OnUnresponsive = Literal["replace", "wait"]
 OnFailure = Callable[[BaseException, "Context"], None]
 
@@ -71,6 +72,7 @@ class Conduct:
 
     Args:
         retryable: asked for declared errors alone; False skips the rest of the budget.
+        executor: whether handlers run in a thread of the worker or in a child process of it.
         interrupt: whether an exception may be raised in a handler that should end.
         interrupt_grace_ms: how long a handler that was told to end may take.
         on_unresponsive: what happens to one that takes longer: its slot is replaced and the run
@@ -79,6 +81,7 @@ class Conduct:
     """
 
     retryable: Callable[[Any], bool] | None = None
+    executor: Executor = "thread"
     interrupt: bool = True
     interrupt_grace_ms: int = 5_000
     on_unresponsive: OnUnresponsive = "replace"
@@ -89,12 +92,15 @@ class Conduct:
         cls,
         *,
         retryable: Callable[[Any], bool] | None = None,
+        executor: Executor = "thread",
         interrupt: bool = True,
         interrupt_grace: Duration = "5s",
         on_unresponsive: OnUnresponsive = "replace",
         on_failure: OnFailure | None = None,
     ) -> Conduct:
         """Check options as written; ValueError or TypeError names the one that is wrong."""
+        if executor not in get_args(Executor):
+            raise ValueError(f"executor must be 'thread' or 'process', got {executor!r}")
         if on_unresponsive not in get_args(OnUnresponsive):
             raise ValueError(
                 f"on_unresponsive must be 'replace' or 'wait', got {on_unresponsive!r}"
@@ -104,6 +110,7 @@ class Conduct:
                 raise TypeError(f"{name} must be a function, got {hook!r}")
         return cls(
             retryable=retryable,
+            executor=executor,
             interrupt=bool(interrupt),
             interrupt_grace_ms=to_ms(interrupt_grace, "interrupt_grace"),
             on_unresponsive=on_unresponsive,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mq.records import Attempt, JobRecord
     from mq.store import Store
 
-EXIT_CHARACTERS = 100  # of an exit in a table; --json shows all of it
+EXIT_CHARACTERS = 120  # of an exit in a table; --json shows all of it
 
 
 @click.group(invoke_without_command=True)

@@ -97,7 +97,7 @@ def print_table(
     out = console()
     headed = any(columns)
     frame = box.SIMPLE_HEAD if on_terminal() and headed else None
-    padding = (0, 0) if frame else (0, 2, 0, 0)
+    padding = (0, 1, 0, 0) if frame else (0, 2, 0, 0)
     table = Table(box=frame, show_header=headed, pad_edge=False, padding=padding)
     aligned, folded = set(right), set(fold)
     for at, heading in enumerate(columns):

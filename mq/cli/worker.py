@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mq.app import App
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-LAST_MOMENTS_S = 5.0
+LAST_MOMENTS_S = 3.0
 """How long the interpreter may take to end after a drain: exit hooks, threads of the app's own."""
 
 
@@ -126,11 +126,10 @@ def _check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(app: App, store: str, options: dict[str, Any], signals: StopSignals) -> int:
-    found = find_store(app, store)
+    reach(find_store(app, store), to_write=True)
     from mq.worker.pool import Worker  # late: it loads redis, which a wrong option can do without
 
     made = Worker(app, store=store, **options)
-    reach(found, to_write=True)
     signals.started()
     return int(made.run(signals))
 

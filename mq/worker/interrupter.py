@@ -95,11 +95,18 @@ class Interrupter:
         conduct = self._jobs[run.name].conduct
         run.tell()
         if conduct.interrupt:
-            run.window.interrupt()
+            run.interrupt()
         self._timekeeper.after(conduct.interrupt_grace_ms / 1000, lambda: self._grace_over(run))
 
     def _grace_over(self, run: Run) -> None:
         if run.over or run.reason == "stop":
+            return
+        if run.kill():
+            # Its slot sees the child die and ends the run.
+            log.warning(
+                "job %s: run #%d did not react (%s); its child process is killed",
+                run.job_id, run.attempt, run.reason,
+            )  # fmt: skip
             return
         conduct = self._jobs[run.name].conduct
         stack = stack_of(run)

@@ -64,6 +64,7 @@ class WorkerOptions:
         shutdown_grace_ms: how long a stop waits for running jobs before it gives them back.
         max_strays: how many threads of unresponsive handlers may be left behind before the worker
             drains and exits; as many as `concurrency` by default.
+        child_max_runs: how many runs a child process serves before it is replaced.
         burst: end when nothing is runnable instead of waiting for more.
         id: name of the worker in ledgers and locks, at most 64 bytes.
     """
@@ -78,6 +79,7 @@ class WorkerOptions:
     poll_ms: int = 5_000
     shutdown_grace_ms: int = 25_000
     max_strays: int = attrs.field()
+    child_max_runs: int | None = None
     burst: bool = False
     id: str = attrs.field(factory=make_worker_id)
 
@@ -102,6 +104,10 @@ _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "max_strays": (
         "max_strays",
         lambda v: check_count(v, "max_strays", 0, MAX_CONCURRENCY),
+    ),
+    "child_max_runs": (
+        "child_max_runs",
+        lambda v: check_count(v, "child_max_runs", 1, MAX_ATTEMPTS),
     ),
     "burst": ("burst", bool),
     "id": ("id", _id),

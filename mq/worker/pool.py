@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mq.durations import format_ms
 from mq.errors import DefinitionError, StoreError
 from mq.records import Ack
+from mq.worker.executors.process import CHILD_MARK, ProcessExecutor, reference_of
 from mq.worker.executors.thread import ThreadExecutor
 from mq.worker.fetcher import Fetcher
 from mq.worker.heartbeat import Heartbeat
@@ -78,12 +80,24 @@ class Worker:
             sorted({job.queue for job in jobs.values()}), 1
         )
         _check_queues(app, store, queues)
+        if any(job.conduct.executor == "process" for job in jobs.values()):
+            reference_of(app)
         self.names = tuple(sorted(jobs))
         self.queues = tuple(queues)
         self.runs = Runs()
         self._too_many_strays = threading.Event()
         self.timekeeper = Timekeeper()
-        runner = Runner(jobs, self.store, self.options.id, app.max_payload_bytes, self._began)
+        self.children = ProcessExecutor(
+            app, jobs, app.max_payload_bytes, self.options.child_max_runs
+        )
+        runner = Runner(
+            jobs,
+            self.store,
+            self.options.id,
+            app.max_payload_bytes,
+            self._began,
+            self.children,
+        )
         self.interrupter = Interrupter(
             jobs,
             runner,
@@ -123,6 +137,11 @@ class Worker:
 
     def start(self) -> None:
         """Check the server and start the threads; StoreError when Redis cannot be reached."""
+        if os.environ.get(CHILD_MARK):
+            raise DefinitionError(
+                "a worker was started while a child process imported the app: put the start under"
+                ' if __name__ == "__main__":'
+            )
         self.store.check()
         log.info(
             "worker %s started: %d threads, queues %s, jobs %s, %s",
@@ -182,6 +201,7 @@ class Worker:
         self.fetcher.halt()
         self.heartbeat.stop()
         self.timekeeper.stop()
+        self.children.stop()
         self.executor.stop()
         if _is_set(force):
             log.warning("worker %s forced to stop: %d jobs keep their locks until they expire",

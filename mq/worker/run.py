@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, Protocol
 
 from mq.context import Context
 from mq.records import JobRecord
 from mq.worker.executors.interrupts import Window
 
 Reason = Literal["cancel", "timeout", "stop"]
+
+
+class InChild(Protocol):
+    """A handler that runs in a child process."""
+
+    def tell(self) -> None:
+        """Set its `ctx.cancelled`."""
+        ...
+
+    def interrupt(self) -> None:
+        """Raise Interrupted in it."""
+        ...
+
+    def kill(self) -> None:
+        """Kill its process."""
+        ...
 
 
 class Run:
@@ -25,6 +41,7 @@ class Run:
     """
 
     __slots__ = (
+        "_child",
         "_end_lock",
         "attempt",
         "began",
@@ -51,6 +68,8 @@ class Run:
         """When its slot took it up, by the monotonic clock in seconds."""
         self.context: Context | None = None
         self.window = Window()
+        """How its handler is interrupted in a thread of this process."""
+        self._child: InChild | None = None
         self.reason: Reason | None = None
         """Why its handler was first told to end; None when it was not."""
         self.cancel_requested = False
@@ -66,11 +85,36 @@ class Run:
             self.over = True
             return True
 
+    def in_child(self, child: InChild) -> None:
+        """Note that the handler runs in a child process; one told to end before hears of it."""
+        with self._end_lock:
+            self._child = child
+            told = self.reason is not None or self.lost
+        if told:
+            child.tell()
+            child.interrupt()
+
     def tell(self) -> None:
         """Set the handler's `ctx.cancelled`, now or as soon as it has one."""
         context = self.context
         if context is not None:
             context.cancelled.set()
+        if self._child is not None:
+            self._child.tell()
+
+    def interrupt(self) -> None:
+        """Raise Interrupted in the handler, wherever it runs."""
+        if self._child is not None:
+            self._child.interrupt()
+        else:
+            self.window.interrupt()
+
+    def kill(self) -> bool:
+        """Kill the process the handler runs in; False when it is this one."""
+        if self._child is None:
+            return False
+        self._child.kill()
+        return True
 
 
 class Runs:

@@ -1,4 +1,4 @@
-"""One claimed job: decode, call the handler, and say how the run ended."""
+"""One claimed job: have its handler called, and say how the run ended."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from mq import codec
-from mq.codec import DefectKind
-from mq.context import Context, Interrupted, enter
+from mq.context import Context
 from mq.durations import format_ms
-from mq.errors import DecodeError, PayloadError, StoreError
-from mq.failures import describe
+from mq.errors import JobFailedError, StoreError
 from mq.policies import Backoff
 from mq.records import Ack
-from mq.unrecoverable import is_unrecoverable
+from mq.worker.invocation import Report, invoke
 
 if TYPE_CHECKING:
     from mq.definitions import Job
@@ -28,6 +26,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("mq.worker")
 
 MAX_PROGRESS_BYTES = 4_096
+
+_PAST_TENSE = {
+    "ack_completed": "completed",
+    "ack_retried": "failed, will retry",
+    "ack_failed": "failed",
+    "ack_cancelled": "cancelled",
+    "release": "given back",
+}
 
 
 @attrs.frozen
@@ -47,8 +53,16 @@ class Ended:
     error: BaseException | None = None
 
 
+class Elsewhere(Protocol):
+    """Calls handlers in other processes."""
+
+    def invoke(self, run: Run, context: Context) -> Report:
+        """Run the handler of a run to its end."""
+        ...
+
+
 class Runner:
-    """Runs handlers; knows neither threads nor Redis beyond reporting progress.
+    """Runs jobs; knows neither threads nor Redis beyond reporting progress.
 
     Args:
         jobs: definitions with handlers, by name.
@@ -56,6 +70,7 @@ class Runner:
         worker: id of the worker, for the ledger.
         max_bytes: size limit of an encoded result or error.
         started: called when a handler is about to begin.
+        elsewhere: calls the handlers of definitions with `executor="process"`.
     """
 
     def __init__(
@@ -65,28 +80,27 @@ class Runner:
         worker: str,
         max_bytes: int,
         started: Callable[[Run], None],
+        elsewhere: Elsewhere,
     ) -> None:
         self._jobs = jobs
         self._store = store
         self._worker = worker
         self._max_bytes = max_bytes
         self._started = started
+        self._elsewhere = elsewhere
 
     def run(self, run: Run) -> Ended:
         """Run one job to its end. Never raises: whatever a handler does is an outcome."""
         log.info("run started: %s %s #%d (%s)", run.name, run.job_id, run.attempt, run.record.queue)
         run.began = time.monotonic()
-        try:
-            ended = self._attempt(run, run.began)
-        finally:
-            enter(None)
+        ended = self._attempt(run)
         if not run.over:
             self._log_end(run, ended)
         return ended
 
     def unresponsive(self, run: Run, stack: str) -> Ended:
         """Return how a run ends whose handler was told to and did not."""
-        ended = self._told(run, stack, run.began)
+        ended = self._told(run, stack)
         self._log_end(run, ended)
         return ended
 
@@ -97,31 +111,23 @@ class Runner:
             f" ({ended.ack.summary})" if ended.ack.summary else "",
         )  # fmt: skip
 
-    def _attempt(self, run: Run, began: float) -> Ended:
-        job = self._jobs[run.name]
+    def _attempt(self, run: Run) -> Ended:
         if run.cancel_requested:
-            return self._cancelled(run, began)
-        try:
-            if run.record.payload is None:
-                raise DecodeError("the payload is missing from the store")
-            payload = job.payload_codec.decode(run.record.payload)
-        except DecodeError as error:
-            return self._defect(run, error, "undecodable", began)
+            return self._end("ack_cancelled", run)
+        job = self._jobs[run.name]
         context = run.context = self._context(run)
         if run.reason is not None or run.lost:
             context.cancelled.set()
-        enter(context)
         self._started(run)
-        arguments = (payload, context) if job.passes_context else (payload,)
-        try:
-            result = run.window.call(job.function or job, arguments)
-        except BaseException as error:  # noqa: BLE001 SystemExit too ends a run, not a worker
-            return self._raised(run, job, _from_handler(error), began)
-        try:
-            exit_ = job.exit_codec.encode_success(result, self._max_bytes)
-        except PayloadError as error:
-            return self._defect(run, error, "unencodable", began)
-        return self._end("ack_completed", run, began, exit_)
+        if job.conduct.executor == "process":
+            report = self._elsewhere.invoke(run, context)
+        else:
+            report = invoke(job, run.record.payload, context, run.window, self._max_bytes)
+        if report.completed:
+            return self._end("ack_completed", run, exit_=report.exit)
+        if _was_told(run, report):
+            return self._told(run, report.traceback)
+        return self._failed(run, job, report)
 
     def _context(self, run: Run) -> Context:
         record = run.record
@@ -146,88 +152,60 @@ class Runner:
 
     # How a run ends
 
-    def _raised(self, run: Run, job: Job[Any, Any], error: BaseException, began: float) -> Ended:
-        if run.cancel_requested or run.reason is not None:
-            interrupted = run.reason != "stop" or isinstance(error, Interrupted)
-            if run.cancel_requested or interrupted:
-                return self._told(run, describe(error).traceback, began)
-        exit_, kind = job.exit_codec.encode_failure(error, self._max_bytes)
-        spent = is_unrecoverable(error) or (kind == "failure" and not _retryable(job, error))
-        return self._failed(run, exit_, error, began, spent=spent)
-
-    def _told(self, run: Run, trace: str, began: float) -> Ended:
+    def _told(self, run: Run, trace: str) -> Ended:
         """End a run that was told to: by a cancel, the end of its time, or a stop."""
         if run.cancel_requested:
-            return self._cancelled(run, began)
+            return self._end("ack_cancelled", run)
         if run.reason == "stop":
-            return self._end("release", run, began, None)
-        late = _timed_out(run)
+            return self._end("release", run)
+        limit = format_ms(run.record.timeout_ms or 0)
+        late = TimeoutError(f"the run exceeded its timeout of {limit}")
         exit_ = codec.encode_defect("TimeoutError", str(late), trace, "timeout")
-        return self._failed(run, exit_, late, began)
+        report = Report(False, exit_, codec.error_summary(late), error=late)
+        return self._failed(run, self._jobs[run.name], report)
 
-    def _cancelled(self, run: Run, began: float) -> Ended:
-        return self._end("ack_cancelled", run, began, None)
-
-    def _defect(self, run: Run, error: Exception, kind: DefectKind, began: float) -> Ended:
-        text = describe(error)
-        exit_ = codec.encode_defect(text.type, text.message, text.traceback, kind)
-        return self._failed(run, exit_, error, began)
-
-    def _failed(
-        self, run: Run, exit_: bytes, error: BaseException, began: float, *, spent: bool = False
-    ) -> Ended:
+    def _failed(self, run: Run, job: Job[Any, Any], report: Report) -> Ended:
         record = run.record
         failed_runs = record.attempts_made + 1
-        if spent or failed_runs >= record.attempts_max:
-            return self._end("ack_failed", run, began, exit_, error)
-        delay_ms = _backoff(record.backoff).delay_ms_for(failed_runs, random.random)
-        return self._end("ack_retried", run, began, exit_, error, delay_ms)
+        verb, delay_ms = "ack_failed", 0
+        if not report.spent and failed_runs < record.attempts_max:
+            verb = "ack_retried"
+            delay_ms = _backoff(record.backoff).delay_ms_for(failed_runs, random.random)
+        error = report.error
+        if error is None and job.conduct.on_failure is not None:
+            error = _rebuilt(job, report)
+        return self._end(
+            verb, run, exit_=report.exit, summary=report.summary, error=error, delay_ms=delay_ms
+        )
 
     def _end(
         self,
         verb: str,
         run: Run,
-        began: float,
-        exit_: bytes | None,
+        *,
+        exit_: bytes | None = None,
+        summary: str = "",
         error: BaseException | None = None,
         delay_ms: int = 0,
     ) -> Ended:
-        summary = codec.error_summary(error) if error is not None else ""
         ack = Ack(run.job_id, run.token, exit_, self._worker, summary, delay_ms)
-        return Ended(verb, ack, (time.monotonic() - began) * 1000, error)
+        return Ended(verb, ack, (time.monotonic() - run.began) * 1000, error)
 
 
-_PAST_TENSE = {
-    "ack_completed": "completed",
-    "ack_retried": "failed, will retry",
-    "ack_failed": "failed",
-    "ack_cancelled": "cancelled",
-    "release": "given back",
-}
+def _was_told(run: Run, report: Report) -> bool:
+    # A stop excuses nothing but the interrupt it raised: a handler's own failure stays one.
+    if run.reason == "stop" and not run.cancel_requested:
+        return report.interrupted
+    return run.reason is not None or run.cancel_requested
 
 
-def _from_handler(error: BaseException) -> BaseException:
-    """Return the error with the frames of the runtime above the handler taken off its traceback."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(
-        "mq.worker"
-    ):
-        trace = trace.tb_next
-    return error.with_traceback(trace or error.__traceback__)
-
-
-def _timed_out(run: Run) -> TimeoutError:
-    return TimeoutError(f"the run exceeded its timeout of {format_ms(run.record.timeout_ms or 0)}")
-
-
-def _retryable(job: Job[Any, Any], error: BaseException) -> bool:
-    if job.conduct.retryable is None:
-        return True
-    try:
-        return bool(job.conduct.retryable(error))
-    except Exception:
-        log.exception("retryable of job %s raised; the run counts as retryable", job.name)
-        return True
+def _rebuilt(job: Job[Any, Any], report: Report) -> BaseException:
+    """Return the error that was raised in another process, as far as it travelled."""
+    exit_ = job.exit_codec.decode(report.exit)
+    if isinstance(exit_, codec.Failure):
+        return exit_.error
+    trace = exit_.traceback if isinstance(exit_, codec.Defect) else None
+    return JobFailedError(report.summary, remote_traceback=trace)
 
 
 def _backoff(text: str) -> Backoff:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import signal
 import threading
 import time
@@ -16,6 +18,36 @@ class StartUpStopped(BaseException):
     """A signal came before the worker had started: it holds nothing, so it just ends."""
 
 
+class SignalEvent(threading.Event):
+    """An event that a signal handler may set, for one thread to wait on.
+
+    The handler runs in the main thread, between two bytecodes of whatever it does. When that is a wait
+    on this very event, the lock that an ordinary `set` takes is held below, and would never be freed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._raised = False
+        # Its put is reentrant by contract: made to be called from signal handlers.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        """Set it and wake the waiting thread, without a lock."""
+        self._raised = True
+        self._wake.put(None)
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._raised
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set; False when `timeout` seconds are over first."""
+        if not self._raised:
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=timeout)
+        return self._raised
+
+
 class StopSignals:
     """What SIGTERM and SIGINT asked for so far.
 
@@ -27,8 +59,8 @@ class StopSignals:
     """
 
     def __init__(self, *, starting: bool = False) -> None:
-        self.drain = threading.Event()
-        self.force = threading.Event()
+        self.drain: threading.Event = SignalEvent()
+        self.force: threading.Event = SignalEvent()
         self._first_at: float | None = None
         self._starting = starting
 

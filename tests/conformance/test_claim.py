@@ -91,13 +91,13 @@ def test_a_name_in_another_queue_is_not_mine(store: Store) -> None:
 
 def test_a_paused_queue_gives_nothing(store: Store, clock: FakeClock) -> None:
     """Jobs still come in and fall due there; other queues go on."""
-    pause(store)
+    pause(store, QUEUE)
     store.enqueue_many([job("a"), job("late", delay_ms=5), job("b", queue="open")])
     clock.advance(5)
     assert take(store, 5, queues=(QUEUE, "open")) == ["b"]
     assert record(store, "late").state is JobState.WAITING
     assert not _awake(store)
-    resume(store)
+    resume(store, QUEUE)
     assert take(store, 5) == ["a", "late"]
 
 
@@ -263,10 +263,12 @@ def test_poke_and_rearm_wake_by_key(store: Store) -> None:
     """A worker's own key ends its wait, and a marker can be put back."""
     keys = [store.keys.wake(QUEUE, NAME), store.keys.control("w")]
     store.poke("w")
-    assert store.wait_for_keys(keys, 5_000) == (keys[1], "")
+    waiter = store.waiter(5_000)
+    assert waiter.wait(keys, 5_000) == (keys[1], "")
     store.rearm(keys[0])
-    assert store.wait_for_keys(keys, 5_000) == (keys[0], "1")
-    assert store.wait_for_keys(keys, 1) is None
+    assert waiter.wait(keys, 5_000) == (keys[0], "1")
+    assert waiter.wait(keys, 1) is None
+    waiter.close()
 
 
 def test_a_repeated_claim_gives_what_the_first_one_took(store: Store) -> None:

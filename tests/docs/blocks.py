@@ -1,4 +1,4 @@
-"""The fenced blocks of a page, and how console sessions in them are read and compared."""
+"""The fenced blocks of a page: what stands in them, and which file or command each one is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import attrs
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
+PAGES = (
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted(DOCS.rglob("*.md")),
+)
 
-_FENCE = re.compile(r"^```(?P<language>[\w-]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"(?:`(?P<file>[\w/]+\.\w+)`[^`\n]*:\n\n)?^```(?P<language>[\w-]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @attrs.frozen
@@ -22,11 +28,13 @@ class Block:
     Args:
         language: the word behind the fence.
         text: what stands in it.
+        file: the file it is, when the line above names one.
         line: number of its first line in the page.
     """
 
     language: str
     text: str
+    file: str | None
     line: int
 
 
@@ -42,27 +50,30 @@ def blocks_of(page: Path) -> list[Block]:
     """Return the fenced blocks of a page in order."""
     text = page.read_text(encoding="utf-8")
     return [
-        Block(found["language"], found["text"], text.count("\n", 0, found.start()) + 2)
+        Block(
+            found["language"],
+            found["text"],
+            found["file"],
+            text.count("\n", 0, found.start("text")) + 1,
+        )
         for found in _FENCE.finditer(text)
     ]
 
 
-def blocks_in(page: Path, language: str) -> list[Block]:
-    """Return the blocks of one language."""
-    return [block for block in blocks_of(page) if block.language == language]
+def named(page: Path) -> str:
+    """Return a page's path inside the repository."""
+    return str(page.relative_to(ROOT))
 
 
-def steps_of(text: str, prompt: str = "$ ") -> Iterator[Step]:
-    """Yield commands with their output; a line that ends in a backslash goes on in the next."""
+def steps_of(text: str) -> Iterator[Step]:
+    """Yield the commands of a console block, each with the output below it."""
     command: str | None = None
     output: list[str] = []
     for line in text.splitlines():
-        if command is not None and command.endswith("\\"):
-            command = command[:-1] + line.strip()
-        elif line.startswith(prompt):
+        if line.startswith("$ "):
             if command is not None:
                 yield Step(command, "\n".join(output))
-            command, output = line.removeprefix(prompt), []
+            command, output = line.removeprefix("$ "), []
         else:
             output.append(line)
     if command is not None:

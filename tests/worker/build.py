@@ -40,6 +40,11 @@ def worker_of(app: mq.App, **options: Any) -> mq.Worker:
     return mq.Worker(app, **{**BRISK, "concurrency": 2, **options})
 
 
+def idle(worker: mq.Worker) -> bool:
+    """Whether it has looked for work since its start, and has free slots and nothing to fill them."""
+    return worker.fetcher.hungry
+
+
 def record(store: Store, job_id: str) -> JobRecord:
     """The record of a job that exists."""
     found = store.get_job(job_id)

@@ -32,10 +32,11 @@ def process_app(
 ) -> Iterator[mq.App]:
     """The app that worker processes run, as their producer sees it."""
     made = mq.App(one_server.url)
-    for name, kind in {
-        "note": str, "noop": type(None), "stay": str, "hang": str, "polite": str, "die": str,
-    }.items():  # fmt: skip
-        made.define(name, payload=kind, result=kind, attempts={"note": 3, "die": 2}.get(name))
+    for name in ("note", "stay", "hang", "polite"):
+        made.define(name, payload=str, result=str)
+    made.define("die", payload=str, result=str, attempts=2)
+    made.define("noop", payload=type(None), result=None)
+    made.define("poison", payload=str, result=None)
     yield made
     made.close()
 

@@ -58,8 +58,9 @@ def polite(word: str, ctx: mq.Context) -> str:
 
 @app.job("die", attempts=2)
 def die(how: str) -> str:
-    """End the process, or the thread, in one of several ways."""
-    told.rpush("died", how)
+    """End the process, or the thread, in one of several ways; but only the first time."""
+    if told.rpush("died", how) > 1:
+        return how
     match how:
         case "exit":
             sys.exit(3)
@@ -69,4 +70,11 @@ def die(how: str) -> str:
             os.kill(os.getpid(), signal.SIGKILL)
         case "overflow":
             faulthandler._stack_overflow()
-    return how
+    return "alive"
+
+
+@app.job("poison")
+def poison(word: str) -> None:
+    """End the process each time."""
+    told.rpush("died", word)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,122 @@
+"""The child process of the process executor: imports the app, then runs its handlers.
+
+Started by `process.py`. The main thread runs handlers, so that SIGTERM can interrupt one: Python
+runs signal handlers there, between two bytecodes. A second thread reads what the worker says. When
+the worker is gone the child kills its process group: nobody is left who could use what it does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import queue
+import runpy
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+from mq.app import App
+from mq.context import Context, Interrupted
+from mq.failures import describe
+from mq.worker.executors.frames import Frames
+from mq.worker.executors.interrupts import Window
+from mq.worker.invocation import invoke
+
+
+class SignalWindow(Window):
+    """A window that SIGTERM interrupts, which is handled in the very thread the handler runs in."""
+
+    def signalled(self) -> None:
+        """Raise Interrupted here and now if the handler runs."""
+        # No lock: this thread may hold it at this moment, and nobody else touches the flags.
+        if self._thread_id is not None and not self._closed and not self._asked:
+            self._asked = True
+            raise Interrupted("told to end by SIGTERM")
+
+    def _close(self) -> None:
+        self._closed = True
+
+
+class Child:
+    """Serves one worker over its end of a socket.
+
+    Args:
+        frames: the socket.
+    """
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._orders: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._context: Context | None = None
+        self._window: SignalWindow | None = None
+
+    def serve(self) -> None:
+        """Import the app as told, then run handlers until the worker is gone."""
+        signal.signal(signal.SIGTERM, self._on_term)
+        setup = self._frames.receive()
+        if setup is None:
+            return
+        _, app_module, app_name, script, modules, max_bytes, level = setup
+        # From here on the child ends with its worker, also while an import takes its time.
+        threading.Thread(target=self._read, name="mq-child-reader", daemon=True).start()
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        try:
+            app = _load(app_module, app_name, script, modules)
+        except BaseException as error:  # noqa: BLE001 whatever an import raises is told to the worker
+            self._frames.send("broken", describe(error).traceback)
+            return
+        self._frames.send("ready")
+        while True:
+            self._run(app, self._orders.get(), max_bytes)
+
+    def _on_term(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._window is not None:
+            self._window.signalled()
+
+    def _read(self) -> None:
+        while (message := self._frames.receive()) is not None:
+            if message[0] == "run":
+                self._orders.put(message)
+            elif self._context is not None:
+                self._context.cancelled.set()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _run(self, app: App, order: list[Any], max_bytes: int) -> None:
+        _, payload, fields = order
+        context = self._context = Context(
+            **fields, report=lambda value: self._frames.send("progress", value)
+        )
+        window = SignalWindow()
+        self._window = window
+        report = invoke(app.jobs[context.name], payload, context, window, max_bytes)
+        self._window = self._context = None
+        self._frames.send(
+            "ended", report.completed, report.exit, report.summary, report.traceback,
+            report.spent, report.interrupted,
+        )  # fmt: skip
+
+
+def _load(app_module: str, app_name: str, script: str, modules: list[str]) -> App:
+    if script:
+        found = runpy.run_path(script, run_name="__mq_child__")[app_name]
+    else:
+        found = getattr(importlib.import_module(app_module), app_name)
+    for name in modules:
+        importlib.import_module(name)
+    app: App = found
+    return app
+
+
+def main() -> None:
+    """Serve the worker whose socket's number is the argument."""
+    end = socket.socket(fileno=int(sys.argv[1]))
+    Child(Frames(end)).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What follows from the code stands on the pages as the code has it."""
+
+from __future__ import annotations
+
+import pytest
+from docs.blocks import DOCS, ROOT
+from docs.generate import generate
+
+from mq.states import TRANSITIONS, JobState
+
+BUILT = tuple(dict.fromkeys(row.verb for row in TRANSITIONS if row.built))
+VERBS = tuple(dict.fromkeys(row.verb for row in TRANSITIONS))
+
+
+@pytest.mark.parametrize("name", [*generate.PARTS, "redis-cli.md"])
+def test_a_page_is_what_is_generated(name: str) -> None:
+    """Run python docs/_generate.py after a change of states, scripts, keys or commands."""
+    assert (DOCS / name).read_text(encoding="utf-8") == generate.generated(name)
+
+
+@pytest.mark.parametrize("name", generate.PARTS)
+def test_every_part_has_its_place(name: str) -> None:
+    """A part that the page lost would be missed by nobody else."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    assert sorted(generate.part_names(text)) == sorted(generate.PARTS[name])
+
+
+def test_every_verb_has_a_section() -> None:
+    """A heading of its name, so that a link to it can be guessed."""
+    lines = (DOCS / "lifecycle.md").read_text(encoding="utf-8").splitlines()
+    assert [verb for verb in VERBS if f"## {verb}" not in lines] == []
+
+
+def test_every_section_of_a_built_verb_leads_to_script_and_worker() -> None:
+    """What happens, the script that does it, and the file that goes on."""
+    text = (DOCS / "lifecycle.md").read_text(encoding="utf-8")
+    for verb in BUILT:
+        section = text.partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
+        assert f"](../lua/{verb}.lua)" in section
+        assert "](../mq/" in section
+
+
+def test_planned_verbs_are_marked() -> None:
+    """Nobody reads of a verb that does not exist without being told."""
+    text = (DOCS / "lifecycle.md").read_text(encoding="utf-8")
+    for verb in set(VERBS) - set(BUILT):
+        section = text.partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
+        assert "*Planned:" in section
+
+
+@pytest.mark.parametrize("page", ["docs/lifecycle.md", "README.md"])
+def test_the_picture_shows_what_is_built(page: str) -> None:
+    """Six states and every verb that moves a job, in the readme as on the page."""
+    pictures = [
+        text for text in (ROOT / page).read_text(encoding="utf-8").split("```") if "───" in text
+    ]
+    assert len(pictures) == 1
+    moving = {row.verb for row in TRANSITIONS if row.built and row.source != row.target}
+    states = {state.value for state in JobState} - {JobState.WAITING_CHILDREN.value}
+    assert [word for word in sorted(moving | states) if word not in pictures[0]] == []
