@@ -123,18 +123,14 @@ class ScriptCaller:
         self._checked = True
 
     def server_info(self) -> ServerInfo:
-        """Ask the server what it is; HELLO alone answers where INFO is not permitted."""
+        """Ask the server what it is; HELLO or INFO alone will do where one is not permitted."""
+        told = _if_permitted(self._hello)
         hello = {
             key: value.decode(errors="replace")
-            for key, value in self._hello().items()
+            for key, value in told.items()
             if isinstance(value, bytes)
         }
-        try:
-            info = self.client.info("server")
-        except REDIS_FAILURES as error:
-            if "NOPERM" not in str(error):
-                raise
-            info = {}
+        info = _if_permitted(lambda: self.client.info("server"))
         # To clients of Redis, Valkey's HELLO gives the version of the Redis it is compatible with.
         valkey = str(info.get("valkey_version", ""))
         version = valkey or str(info.get("redis_version", "")) or hello.get("version", "")
@@ -197,6 +193,15 @@ class ScriptCaller:
         return list(pipe.execute(raise_on_error=False))
 
 
+def _if_permitted(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return ask()
+    except REDIS_FAILURES as error:
+        if "NOPERM" not in str(error):
+            raise
+        return {}
+
+
 class Waiter:
     """Blocks on sorted sets, on a connection of its own.
 
@@ -217,7 +222,9 @@ class Waiter:
             StoreError: the connection failed; the caller looks for work by itself and comes back.
         """
         try:
-            popped = self._client.execute_command("BZPOPMIN", *keys, f"{max(timeout_ms, 1) / 1000:.3f}")
+            # 0 is for ever, and so is 0.001 to Redis 6.2, which cuts it down to 0.
+            seconds = f"{max(timeout_ms, 2) / 1000:.3f}"
+            popped = self._client.execute_command("BZPOPMIN", *keys, seconds)
         except REDIS_FAILURES as error:
             self.close()
             raise store_error(error, self._endpoint.label) from error

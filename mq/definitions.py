@@ -124,7 +124,8 @@ class Job(Generic[P, R]):
         """Return what `enqueue` with these options would send, checked and encoded."""
         if at is not None and options.get("delay") is not None:
             raise TypeError("give delay= or at=, not both")
-        policies = Policies.of(**options).over(self.policies)
+        given = {name: value for name, value in options.items() if value is not None}
+        policies = Policies.of(**given).over(self.policies) if given else self.policies
         if at is not None:
             policies = attrs.evolve(policies, delay_ms=None)
         return Request(

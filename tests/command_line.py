@@ -89,9 +89,7 @@ class Cli:
         self._processes = processes
         (folder / "jobs.py").write_text(JOBS)
 
-    def run(
-        self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
-    ) -> Ran:
+    def run(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Ran:
         """Run a command to its end."""
         done = subprocess.run(
             [sys.executable, "-m", "mq", *args],

@@ -116,9 +116,8 @@ class Play:
         print_ledger(ledger)
         wrong = [job for job in self.jobs if not job.planned.met_by(records[job.id])]
         if wrong:
-            raise CommandError(
-                f"{len(wrong)} jobs did not end as {wrong[0].planned.job!r} and others should"
-            )
+            kinds = ", ".join(sorted({job.planned.job for job in wrong}))
+            raise CommandError(f"{len(wrong)} jobs did not end as planned: {kinds}")
         if problem is not None:
             raise CommandError(problem)
         self.say(f"\nAll {len(self.jobs)} jobs ended as they should.")

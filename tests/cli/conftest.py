@@ -17,6 +17,7 @@ from servers import Server, discover
 
 from mq.store import Store
 
+
 @pytest.fixture
 def cli(proc: Processes, tmp_path: Path, one_server: Server) -> Cli:
     """`mq` on a real server that is empty."""
@@ -81,7 +82,9 @@ def old_server() -> Iterator[str]:
         with connection, connection.makefile("rb") as commands:
             while line := commands.readline():
                 words = [_word(commands) for _ in range(int(line[1:]))]
-                connection.sendall({b"HELLO": hello, b"PING": b"+PONG\r\n"}.get(words[0], b"+OK\r\n"))
+                connection.sendall(
+                    {b"HELLO": hello, b"PING": b"+PONG\r\n"}.get(words[0], b"+OK\r\n")
+                )
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threads: list[threading.Thread] = []

@@ -46,7 +46,9 @@ def test_show_tells_where_a_job_stands_without_its_payload(cli: Cli, failed: str
     assert re.search(r"^ +2 +failed +\d{4}-.*ValueError", ran.out, re.M)
     assert "payload" not in ran.out
     assert "\x1b" not in ran.out
-    assert re.search(r'^payload +\{"n": 1\}$', cli.run("jobs", "show", failed, "--payload").out, re.M)
+    assert re.search(
+        r'^payload +\{"n": 1\}$', cli.run("jobs", "show", failed, "--payload").out, re.M
+    )
 
 
 def test_show_as_json_has_record_and_ledger(cli: Cli, failed: str) -> None:
