@@ -9,12 +9,6 @@
 -- step that would send the job back, so no cancelled job is ever revived by its own retry.
 -- include: ack
 
--- INCR may grow memory, so it must not be the first write of a script that has to work on a full server.
-local function next_seq()
-  redis.call('ZREM', ACTIVE_KEY, '')
-  return text(redis.call('INCR', SEQ_KEY))
-end
-
 return ack_all(function(job, item)
   if job.cancel_requested then return ack_cancel(job, item) end
   local set = ended_run(job, item, 'retried')

@@ -22,6 +22,7 @@ from mq.connection import (
     REDIS_FAILURES,
     Endpoint,
     is_noscript,
+    not_permitted,
     retryable,
     store_error,
 )
@@ -150,7 +151,7 @@ class ScriptCaller:
         except REDIS_FAILURES as error:
             if "unknown command" in str(error).lower():
                 return (5, 0)
-            if retryable(error) or "NOPERM" not in str(error):
+            if retryable(error) or not not_permitted(error):
                 raise
             return None
         parts = bytes(hello.get("version", b"")).decode(errors="replace").split(".")[:2]
@@ -197,7 +198,7 @@ def _if_permitted(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return ask()
     except REDIS_FAILURES as error:
-        if "NOPERM" not in str(error):
+        if not not_permitted(error):
             raise
         return {}
 

@@ -257,13 +257,18 @@ def is_noscript(error: object) -> bool:
     )
 
 
+def not_permitted(error: object) -> bool:
+    """Whether the user lacks a right; redis-py cuts the code off the text of its own class."""
+    return isinstance(error, failures.NoPermissionError) or "NOPERM" in str(error)
+
+
 def store_error(error: Exception, label: str) -> StoreError:
     """Return what a failure of redis-py at `label` means and what to do, in one line."""
     text = str(error)
     where = f"Redis at {label}"
     if isinstance(error, failures.AuthenticationError) or "WRONGPASS" in text or "NOAUTH" in text:
         return StoreError(f"{where} refused the user or password: check MQ_URL or password=")
-    if isinstance(error, failures.NoPermissionError) or "NOPERM" in text:
+    if not_permitted(error):
         return StoreError(
             f"{where} denies a right this user needs: {text}; grant it with ACL SETUSER"
         )

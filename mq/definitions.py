@@ -253,6 +253,18 @@ class Job(Generic[P, R]):
         """Enqueue and await the result; `wait` limits the waiting, the options are `enqueue`'s."""
         return self.await_result(self.enqueue(payload, **options), timeout=wait)
 
+    # Steering
+
+    def retry(self, job_id: str) -> None:
+        """Give a failed job of this definition a fresh budget; its ledger stays and goes on.
+
+        Raises:
+            JobNotFoundError: there is no such job, or it has another name.
+            JobNotRetryableError: it has not failed.
+        """
+        results.check_ownership(self, job_id)
+        self.store.retry(job_id)
+
     # Reading
 
     def poll(self, job_id: str) -> JobStatus[R] | None:

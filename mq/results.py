@@ -134,6 +134,11 @@ def await_result(job: Job[Any, R], job_id: str, timeout: Duration | None) -> R:
         bell.forget(job_id, ring)
 
 
+def check_ownership(job: Job[Any, Any], job_id: str) -> None:
+    """Raise JobNotFoundError unless the id belongs to a job of this definition."""
+    _look(job, job_id)
+
+
 def _look(job: Job[Any, Any], job_id: str) -> JobRecord:
     record = job.store.get_job(job_id)
     if record is None:

@@ -130,7 +130,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     _planned("cancel", _D, _X, "always", "cancelled", Outcome.CANCELLED),
     _planned("cancel", _P, _X, "always", "cancelled", Outcome.CANCELLED),
     _planned("cancel", _A, _A, "always", "cancel_requested"),
-    _planned("retry", _F, _W, "always", "retried"),
+    Transition("retry", _F, _W, "always", "retried"),
     _planned("promote", _D, _W, "always", "promoted"),
     _planned("replace", _D, _D, "the dedup key says replace", "replaced"),
     *(_planned("remove", state, None, "always", "removed") for state in (_W, _D, _C, _F, _X)),

@@ -20,7 +20,7 @@ from mq.clock import Clock, ServerClock
 from mq.connection import REDIS_FAILURES, endpoint_of, store_error
 from mq.doorbell import Doorbell
 from mq.durations import to_ms
-from mq.errors import JobNotFoundError, LockLostError, MQError, StoreError
+from mq.errors import JobNotFoundError, JobNotRetryableError, LockLostError, MQError, StoreError
 from mq.keys import Keys
 from mq.records import (
     Ack,
@@ -46,12 +46,17 @@ COUNT_BATCH = 36
 """Pairs of (queue, name) a counts call reads: 7 sets each, at most 256 sets a script."""
 _ID_TRIES = 5
 
-REFUSALS: dict[str, type[MQError]] = {"lost": LockLostError, "not_found": JobNotFoundError}
+REFUSALS: dict[str, type[MQError]] = {
+    "lost": LockLostError,
+    "not_found": JobNotFoundError,
+    "not_retryable": JobNotRetryableError,
+}
 """Outcome words that are refusals, and the error the single form of a verb raises for each."""
 
 _REFUSAL_TEXT = {
     "lost": "job {id} is no longer held under this token: its lock expired and it was taken over",
     "not_found": "no job has the id {id!r}",
+    "not_retryable": "job {id} is {state}: only a failed job can be retried",
 }
 
 
@@ -325,8 +330,20 @@ class Store:
     def _ack(self, verb: str, ack: Ack) -> str:
         word = self.exchange([(verb, ack)], None)[0][0]
         if word in REFUSALS:
-            raise REFUSALS[word](_REFUSAL_TEXT[word].format(id=ack.id), job_id=ack.id)
+            raise _refused(word, ack.id)
         return word
+
+    def retry(self, job_id: str) -> None:
+        """Give a failed job a fresh budget and send it to the back of the line; its ledger stays.
+
+        Raises:
+            JobNotFoundError: no such job.
+            JobNotRetryableError: it has not failed.
+        """
+        reply = self._caller.call("retry", self._now(), ids.new_nonce()[:11], job_id)
+        word, state = reply[1].decode(), reply[2].decode()
+        if word != "retried":
+            raise _refused(word, job_id, state)
 
     def stall_sweep(self, max_stalled: int, limit: int = SWEEP_BATCH) -> list[Recovered]:
         """Deal with jobs whose lock expired; call again while it returns `limit` of them."""
@@ -449,6 +466,11 @@ class Store:
             return after, int(client.execute_command("UNLINK", *keys)) if keys else 0
 
         return self._caller.repeat(step)
+
+
+def _refused(word: str, job_id: str, state: str | None = None) -> MQError:
+    text = _REFUSAL_TEXT[word].format(id=job_id, state=state)
+    return REFUSALS[word](text, job_id=job_id, state=state or None)
 
 
 def _chunks(requests: Iterable[Request]) -> Iterable[list[Request]]:

@@ -15,6 +15,13 @@ local function place(job)
   return text(tonumber(job.seq) - count_of(job, 'priority') * PRIORITY_STEP)
 end
 
+-- A new place at the back. INCR may grow memory, so it must not be the first write of a script that
+-- has to work on a full server.
+local function next_seq()
+  redis.call('ZREM', ACTIVE_KEY, '')
+  return text(redis.call('INCR', SEQ_KEY))
+end
+
 local leaving, entering, writes, runnable, delayed
 
 local function nothing_planned()

@@ -76,7 +76,8 @@ def _answers(client: redis.Redis) -> bool:
 @pytest.fixture
 def old_server() -> Iterator[str]:
     """The URL of something that speaks as a Redis 6.0 would."""
-    hello = b"*6\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n6.0.9\r\n$4\r\nrole\r\n$6\r\nmaster\r\n"
+    told = (b"server", b"redis", b"version", b"6.0.9", b"role", b"master")
+    hello = b"*6\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in told)
 
     def serve(connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as commands:

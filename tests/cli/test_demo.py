@@ -141,7 +141,7 @@ def test_without_a_server_the_demo_runs_in_memory(proc: Processes, temporary: Pa
 
 
 def test_the_plan_has_jobs_of_every_kind() -> None:
-    """Successes, retries, a spent budget, a defect, a delay and a priority; a few hundred in all."""
+    """Successes, retries, a spent budget, a defect, a delay, a priority; a few hundred in all."""
     plan = read_plan()
     assert 200 <= TOTAL <= 500
     assert any(one.expect is JobState.COMPLETED and one.runs > 1 for one in plan)

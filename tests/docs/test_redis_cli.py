@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 import pytest
 from docs.blocks import DOCS, blocks_of
 from docs.generate import generate
-from docs.session import Session
+from docs.session import Session, redis_cli
 from servers import Server
 
 PAGE = DOCS / "redis-cli.md"
@@ -32,7 +31,7 @@ def test_the_page_changes_nothing(one_server: Server) -> None:
 
 def test_commands_for_the_shell_print_what_the_page_says(session: Session) -> None:
     """Payloads and exits are unpacked by the commands given."""
-    if shutil.which("redis-cli") is None:
+    if redis_cli() is None:
         pytest.skip("no redis-cli here")
     generate.seed(session.server.url)
     session.play(PAGE)
@@ -40,7 +39,7 @@ def test_commands_for_the_shell_print_what_the_page_says(session: Session) -> No
 
 def test_replies_are_written_as_redis_cli_writes_them(real_server: Server) -> None:
     """The page's answers are typeset by a function; the real one prints the same."""
-    cli = shutil.which("redis-cli")
+    cli = redis_cli()
     if cli is None:
         pytest.skip("no redis-cli here")
     generate.seed(real_server.url)

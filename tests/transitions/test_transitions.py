@@ -20,6 +20,7 @@ from transitions.seed import (
 )
 
 from mq.clock import FakeClock
+from mq.errors import JobNotFoundError, JobNotRetryableError
 from mq.records import Ack, Request
 from mq.scripts import load_scripts, script_folder
 from mq.states import SCRIPT_OF_VERB, TRANSITIONS, JobState, Transition
@@ -47,6 +48,7 @@ class Case:
 
 
 CASES: dict[str, tuple[Case, ...]] = {
+    "always": (Case(),),
     "due now": (Case(),),
     "due later": (Case(delay_ms=1),),
     "the id exists": (Case(), Case(delay_ms=1)),
@@ -100,11 +102,23 @@ def _sweep(store: Store, case: Case) -> str:
     return found[0].word if found else UNTOUCHED
 
 
+def _retry(store: Store, case: Case) -> str:
+    del case
+    try:
+        store.retry(JOB)
+    except JobNotRetryableError:
+        return "not_retryable"
+    except JobNotFoundError:
+        return "not_found"
+    return "retried"
+
+
 RUN: dict[str, Callable[[Store, Case], str]] = {
     "enqueue": _enqueue,
     "claim": _claim,
     "extend": _extend,
     "stall_sweep": _sweep,
+    "retry": _retry,
     **{verb: _ack(verb) for verb in ACKS},
 }
 

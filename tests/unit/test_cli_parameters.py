@@ -22,7 +22,9 @@ def test_a_duration_is_text_with_units_or_plain_seconds(text: str, seconds: floa
 @pytest.mark.parametrize("text", ["-1", "-5s", "nan", "inf", "1e99", "", "soon", "5y", "200000w"])
 def test_a_duration_that_cannot_be_is_refused_with_an_example(text: str) -> None:
     """The example is one for the command line."""
-    with pytest.raises(click.BadParameter, match="write it such as 30s, 1h30m, or 2.5 for seconds"):
+    with pytest.raises(
+        click.BadParameter, match=r"write it such as 30s, 1h30m, or 2\.5 for seconds"
+    ):
         DURATION.convert(text, None, None)
 
 
