@@ -3,14 +3,16 @@
     python docs/_generate.py          rewrite them
     python docs/_generate.py --check  say which are stale, and exit with 1 when any is
 
-A part stands between `<!-- begin: name -->` and `<!-- end -->`; everything else on a page is written by
+A part stands between `<!-- begin: name -->` and `<!-- end -->`; all else on a page is written by
 hand. The answers in redis-cli.md are what its commands print for examples/looking_inside.py.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
+import itertools
 import re
 import shlex
 import sys
@@ -36,7 +38,8 @@ REDIS_PROMPT = "redis> "
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
 def anchor(verb: str) -> str:
@@ -47,11 +50,14 @@ def anchor(verb: str) -> str:
 def member_texts(kind: type) -> dict[str, str]:
     """Return the sentence below each member of an enum in mq/states.py, by the member's name."""
     tree = ast.parse(Path(states.__file__).read_text(encoding="utf-8"))
-    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    found = next(
+        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
     texts = {}
-    for member, below in zip(found.body, found.body[1:]):
+    for member, below in itertools.pairwise(found.body):
         if isinstance(member, ast.Assign) and isinstance(below, ast.Expr):
-            texts[member.targets[0].id] = " ".join(ast.literal_eval(below.value).split())
+            name = ast.unparse(member.targets[0])
+            texts[name] = " ".join(ast.literal_eval(below.value).split())
     return texts
 
 
@@ -69,9 +75,7 @@ def states_table() -> str:
 def outcomes_table() -> str:
     """Return the words of the ledger."""
     texts = member_texts(Outcome)
-    return table(
-        ("outcome", "meaning"), ((f"`{one.value}`", texts[one.name]) for one in Outcome)
-    )
+    return table(("outcome", "meaning"), ((f"`{one.value}`", texts[one.name]) for one in Outcome))
 
 
 def verbs_table() -> str:
@@ -87,7 +91,9 @@ def verbs_table() -> str:
 def _move(row: Transition) -> str:
     if row.source == row.target:
         return "no change of state"
-    return f"{row.source.value if row.source else '-'} → {row.target.value if row.target else 'gone'}"
+    return (
+        f"{row.source.value if row.source else '-'} → {row.target.value if row.target else 'gone'}"
+    )
 
 
 def _script(verb: str) -> str:
@@ -102,7 +108,11 @@ def matrix_table() -> str:
     for source in places:
         cells = ["(nothing)" if source is None else f"`{source.value}`"]
         for target in places:
-            verbs = {row.verb: row.built for row in TRANSITIONS if (row.source, row.target) == (source, target)}
+            verbs = {
+                row.verb: row.built
+                for row in TRANSITIONS
+                if (row.source, row.target) == (source, target)
+            }
             if source == target:
                 verbs.pop("enqueue", None)  # a duplicate changes nothing anywhere
             cells.append(", ".join(verb if built else f"*{verb}*" for verb, built in verbs.items()))
@@ -117,7 +127,13 @@ def verb_part(verb: str) -> str:
     for row in TRANSITIONS:
         if row.verb != verb:
             continue
-        target = "unchanged" if row.source == row.target else f"`{row.target.value}`" if row.target else "gone"
+        target = (
+            "unchanged"
+            if row.source == row.target
+            else f"`{row.target.value}`"
+            if row.target
+            else "gone"
+        )
         ledger = f"`{row.outcome.value}`" if row.outcome else "-"
         source = f"`{row.source.value}`" if row.source else "-"
         groups.setdefault((row.condition, target, f"`{row.word}`", ledger), []).append(source)
@@ -161,7 +177,11 @@ def keys_table() -> str:
 def scripts_table() -> str:
     """Return every script with its version and moves."""
     rows = [
-        (f"[{name}](../lua/{name}.lua)", str(script.version), script.header["Moves"].replace("->", "→"))
+        (
+            f"[{name}](../lua/{name}.lua)",
+            str(script.version),
+            script.header["Moves"].replace("->", "→"),
+        )
         for name, script in load_scripts().items()
     ]
     return table(("script", "version", "moves"), rows)
@@ -217,14 +237,15 @@ def _option(option: Any) -> tuple[str, str, str]:
 # The answers of redis-cli
 
 
-
-
 def seed(url: str) -> None:
     """Fill a store as examples/looking_inside.py does, with nonces that are always the same."""
     from mq import ids
 
-    spec = importlib.util.spec_from_file_location("looking_inside", ROOT / "examples" / "looking_inside.py")
-    assert spec is not None and spec.loader is not None
+    spec = importlib.util.spec_from_file_location(
+        "looking_inside", ROOT / "examples" / "looking_inside.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     kept, ids.new_nonce = ids.new_nonce, lambda: "Zr3cQm0bV9xKpWd1uYt7Lg"
@@ -258,19 +279,32 @@ def shown(reply: Any, indent: str = "") -> str:
     if not reply:
         return "(empty array)"
     width = len(str(len(reply)))
-    lines = []
+    lines: list[str] = []
     for number, item in enumerate(reply, start=1):
         head = f"{number:>{width}}) "
         lines.append((indent if lines else "") + head + shown(item, indent + " " * len(head)))
     return "\n".join(lines)
 
 
+_ESCAPES = {
+    0x5C: "\\\\",
+    0x22: '\\"',
+    0x0A: "\\n",
+    0x0D: "\\r",
+    0x09: "\\t",
+    0x07: "\\a",
+    0x08: "\\b",
+}
+
+
 def quoted(value: bytes) -> str:
     """Return bytes between quotes, escaped as redis-cli escapes them."""
-    named = {0x5C: "\\\\", 0x22: '\\"', 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x07: "\\a", 0x08: "\\b"}
-    return '"' + "".join(
-        named.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}") for byte in value
-    ) + '"'
+    return f'"{"".join(map(_escaped, value))}"'
+
+
+def _escaped(byte: int) -> str:
+    printable = chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}"
+    return _ESCAPES.get(byte, printable)
 
 
 def memory_execute() -> Execute:
@@ -298,7 +332,7 @@ PARTS: dict[str, Parts] = {
         "verbs": verbs_table,
         "matrix": matrix_table,
         **{
-            f"verb {verb}": lambda verb=verb: verb_part(verb)
+            f"verb {verb}": functools.partial(verb_part, verb)
             for verb in dict.fromkeys(row.verb for row in TRANSITIONS)
         },
     },
@@ -338,7 +372,9 @@ def main(arguments: Sequence[str]) -> int:
             if not check:
                 page.write_text(new, encoding="utf-8")
     for name in stale:
-        print(f"docs/{name} {'is stale: run python docs/_generate.py' if check else 'was rewritten'}")
+        print(
+            f"docs/{name} {'is stale: run python docs/_generate.py' if check else 'was rewritten'}"
+        )
     return int(check and bool(stale))
 
 

@@ -32,6 +32,19 @@ T = TypeVar("T")
 Argument = str | bytes | int
 Call = tuple[str, Sequence[Argument]]
 
+_PROBES: tuple[tuple[str, ...], ...] = (
+    ("TIME",),
+    ("GET", "KEY"),
+    ("MGET", "KEY"),
+    ("EXISTS", "KEY"),
+    ("HMGET", "KEY", "field"),
+    ("HGETALL", "KEY"),
+    ("HKEYS", "KEY"),
+    ("ZRANGE", "KEY", "0", "0"),
+    ("ZCARD", "KEY"),
+)
+"""Commands of the scripts that change nothing; a read-only replica takes them too."""
+
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
@@ -120,8 +133,28 @@ class ScriptCaller:
             raise StoreError(
                 f"Redis at {self.endpoint.label} is {found}: mq needs 6.2 or later (or Valkey)"
             )
+        self._check_rights()
         self._call_once("counts", ("",))
         self._checked = True
+
+    def _check_rights(self) -> None:
+        """Name the first right that scripts need and this user lacks.
+
+        A right missing inside a script is told without its name, so each is tried by itself, with
+        calls that change nothing.
+        """
+        nowhere = f"{self._meta_key}:rights"
+        pipe = self.client.pipeline(transaction=False)
+        for command in _PROBES:
+            pipe.execute_command(*(nowhere if part == "KEY" else part for part in command))
+        for command, reply in zip(_PROBES, pipe.execute(raise_on_error=False), strict=True):
+            if isinstance(reply, Exception):
+                if not not_permitted(reply):
+                    raise reply
+                raise StoreError(
+                    f"Redis at {self.endpoint.label} denies {command[0]} to this user: {reply};"
+                    f" grant it with ACL SETUSER <user> +{command[0].lower()} (see SECURITY.md)"
+                )
 
     def server_info(self) -> ServerInfo:
         """Ask the server what it is; HELLO or INFO alone will do where one is not permitted."""

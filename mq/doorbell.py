@@ -44,6 +44,12 @@ class Doorbell:
         self._connected = threading.Event()
         self._reader: threading.Thread | None = None
         self._quiet_since = time.monotonic()
+        self._closed = False
+
+    def close(self) -> None:
+        """End the thread within a read; the next waiter starts another."""
+        with self._lock:
+            self._closed = True
 
     @property
     def connected(self) -> bool:
@@ -62,6 +68,7 @@ class Doorbell:
             self._reset()
         ring = threading.Event()
         with self._lock:
+            self._closed = False
             self._waiting.setdefault(job_id, []).append(ring)
             if self._reader is None:
                 self._reader = threading.Thread(
@@ -87,10 +94,10 @@ class Doorbell:
             try:
                 self._read()
             except REDIS_FAILURES as error:
-                if not warned:
+                if not warned and self._waiting:
                     failure = store_error(error, self._endpoint.label)
                     log.warning("results are polled for, not pushed, for now: %s", failure)
-                warned = True
+                    warned = True
                 self._ring_all()
                 time.sleep(PAUSE_S)
             else:
@@ -116,14 +123,17 @@ class Doorbell:
 
     def _quiet_for_long(self) -> bool:
         with self._lock:
-            return not self._waiting and time.monotonic() - self._quiet_since > QUIET_S
+            return self._is_quiet()
 
     def _may_end(self) -> bool:
         with self._lock:
-            ends = not self._waiting and time.monotonic() - self._quiet_since > QUIET_S
-            if ends:
+            if self._is_quiet():
                 self._reader = None
-            return ends
+            return self._reader is None
+
+    def _is_quiet(self) -> bool:
+        quiet_s = 0.0 if self._closed else QUIET_S
+        return not self._waiting and time.monotonic() - self._quiet_since >= quiet_s
 
     def _ring(self, job_id: str) -> None:
         with self._lock:

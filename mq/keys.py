@@ -98,7 +98,7 @@ class Keys:
         return f"{self.root}wake:{queue}:{name}"
 
     def control(self, worker: str) -> str:
-        """Sorted set: ids of jobs a worker is told to cancel; the empty member only wakes it."""
+        """Sorted set with a TTL: ids of jobs to cancel; the empty member only wakes the worker."""
         return self.root + "control:" + worker
 
     def done(self) -> str:

@@ -27,7 +27,7 @@ class JobState(enum.Enum):
     COMPLETED = "completed"
     """Finished: the handler returned a value."""
     FAILED = "failed"
-    """Finished: the budget is spent, or the store gave the job up."""
+    """Finished: the budget is spent or was skipped, or the store gave the job up."""
     CANCELLED = "cancelled"
     """Finished: a cancel landed."""
 
@@ -48,7 +48,7 @@ class Outcome(enum.Enum):
     RETRIED = "retried"
     """The run failed and budget is left; the exit is the failure."""
     FAILED = "failed"
-    """The run failed and no budget is left; the exit is the failure."""
+    """The run failed and no other follows; the exit is the failure, absent for a settle."""
     STALLED = "stalled"
     """The lock expired: the worker was lost. No exit."""
     CANCELLED = "cancelled"

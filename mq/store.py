@@ -167,6 +167,7 @@ class Store:
     def close(self) -> None:
         """Close the connections; the store opens new ones when it is used again."""
         self._caller.client.close()
+        self.doorbell.close()
         waiter: Waiter | None = getattr(self._waiters, "waiter", None)
         if waiter is not None:
             waiter.close()

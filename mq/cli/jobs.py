@@ -26,7 +26,7 @@ def jobs(ctx: click.Context) -> None:
 
     \b
     Example:
-      mq jobs show 01890a5d-ac96-774b-bcce-b302099a8057
+      mq jobs show 06h2qc2rl9qrp4q54andgrbrls
       mq jobs attempts generate-invoice/1234 --json
     """  # noqa: D301 click's mark: not to be wrapped
     show_help_alone(ctx)

@@ -81,7 +81,7 @@ def reach(store: Store, *, to_write: bool = False) -> None:
     if store.in_process:
         raise CommandError(
             "memory:// lives in one process, so no other can see its jobs:"
-            " use mq demo, mq.testing or a real Redis"
+            " use mq demo or a real Redis"
         )
     store.check()
     if to_write and store.server_info().role not in ("master", ""):

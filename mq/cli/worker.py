@@ -61,10 +61,21 @@ LAST_MOMENTS_S = 3.0
     "--max-stalled-count", type=int, help="A job that stalls more often is failed.  [default: 1]"
 )
 @click.option(
+    "--lock-renew-interval", type=DURATION, help="Heartbeat.  [default: half the lock duration]"
+)
+@click.option(
+    "--max-strays", type=int, help="Unresponsive threads before it exits with 4.  [default: -c]"
+)
+@click.option(
+    "--child-max-runs", type=int, help="Runs before a child process is replaced.  [default: no end]"
+)
+@click.option("--id", help="Name in ledgers and locks.  [default: host:pid:random]")
+@click.option(
     "--log-level",
     type=click.Choice(LEVELS, case_sensitive=False),
     default="INFO",
     show_default=True,
+    help="Least severe lines that are logged; a run logs two at INFO.",
 )
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="Even if the app sets up logging."
@@ -86,7 +97,7 @@ def worker(
     long; a second signal, more than a second later, stops at once.
 
     Exit codes: 0 stopped as asked; 1 not started (import, connection); 2 usage; 3 stopped at once;
-    5 a burst ended and jobs failed in it. Code 4, too many stray threads, is reserved.
+    4 too many handlers that ignore their interrupt; 5 a burst ended and jobs failed in it.
 
     \b
     Example:

@@ -26,7 +26,7 @@ from mq.ids import new_nonce
 from mq.records import Claim
 from mq.store import REFUSALS, ClaimRequest, Store
 from mq.worker.options import WorkerOptions
-from mq.worker.outage import Outage
+from mq.worker.outage import Outage, Streak, blames_a_record
 from mq.worker.queue_order import QueueOrder
 from mq.worker.run import Run, Runs
 from mq.worker.runner import Ended
@@ -65,10 +65,13 @@ class Fetcher(threading.Thread):
         options: the worker's options.
         runs: the runs the worker holds.
         start_run: hands a claimed run to a slot.
+        streak: outages, as the other duties see them.
     """
 
     landed: Callable[[Run, Ended, str], None] = staticmethod(lambda *_: None)
     """Told what the store answered to each ack."""
+    displaced: Callable[[Run], None] = staticmethod(lambda _: None)
+    """Told of a run whose job was claimed again, by this very worker: its lock had expired."""
     became_hungry: Callable[[], None] = staticmethod(lambda: None)
     """Called after a claim that found less than there are free slots."""
 
@@ -80,6 +83,7 @@ class Fetcher(threading.Thread):
         options: WorkerOptions,
         runs: Runs,
         start_run: Callable[[Run], None],
+        streak: Streak,
     ) -> None:
         super().__init__(name="mq-fetcher", daemon=True)
         self.tally = Tally()
@@ -101,7 +105,7 @@ class Fetcher(threading.Thread):
         self._unanswered: ClaimRequest | None = None
         self._claim_out = False
         self._halt = threading.Event()
-        self._outage = Outage("claiming", self._halt)
+        self._outage = Outage("claiming", self._halt, streak)
 
     # Told by other threads
 
@@ -126,6 +130,12 @@ class Fetcher(threading.Thread):
             )
             return self._claims > before
 
+    def look(self) -> None:
+        """Look for work soon, whatever it was waiting for."""
+        with self._change:
+            self._nap_until = 0.0
+            self._change.notify()
+
     @property
     def hungry(self) -> bool:
         """Whether it has free slots and found nothing to fill them with."""
@@ -142,9 +152,12 @@ class Fetcher(threading.Thread):
             self._change.notify_all()
 
     def wait_until_settled(self, timeout_s: float) -> bool:
-        """Wait until no claim is on its way: it may still bring jobs to a worker that stops."""
+        """Wait until no claim is on its way: it may still bring jobs to a worker that stops.
+
+        One that an outage holds up is not waited for: if it did claim, those jobs stall.
+        """
         with self._change:
-            return self._change.wait_for(lambda: not self._claim_out, timeout_s)
+            return self._change.wait_for(lambda: not self._claim_out or self._outage.on, timeout_s)
 
     def halt(self) -> None:
         """End the thread once what it has is sent, without waiting out an outage."""
@@ -191,7 +204,7 @@ class Fetcher(threading.Thread):
 
     def _wants_claim(self) -> bool:
         if self._unanswered is not None:
-            return True
+            return self._running
         return self._claiming and self._free > 0 and time.monotonic() >= self._nap_until
 
     def _nap_s(self) -> float | None:
@@ -220,20 +233,50 @@ class Fetcher(threading.Thread):
                 self._runs.drop(run)
         if not sent and request is None:
             return
-        words, claim = self._store.exchange(
-            [(end.verb, end.ack) for _, end in sent],
-            request,
-            repeated=request is not None and request is self._unanswered,
-        )
+        repeated = request is not None and request is self._unanswered
+        try:
+            words, claim = self._send(sent, request, repeated=repeated)
+        except StoreError as error:
+            if not (sent and blames_a_record(error)):
+                raise
+            self._send_apart(sent)
+            sent, words = [], []
+            _, claim = self._send([], request, repeated=True)
         self._unanswered = None
         self._outage.worked()
         for (run, end), word in zip(sent, words, strict=True):
-            self._landed(run, word)
-            self.landed(run, end, word)
+            self._landed(run, end, word)
         if claim is not None and request is not None:
             self._take(claim, request)
 
-    def _landed(self, run: Run, word: str) -> None:
+    def _send(
+        self, sent: list[tuple[Run, Ended]], request: ClaimRequest | None, *, repeated: bool
+    ) -> tuple[list[str], Claim | None]:
+        acks = [(end.verb, end.ack) for _, end in sent]
+        return self._store.exchange(acks, request, repeated=repeated)
+
+    def _send_apart(self, sent: list[tuple[Run, Ended]]) -> None:
+        """Send each ack by itself: one record that its script fails on must not hold up the rest.
+
+        Its run is let go, so that its lock expires and the sweep has it. The acks of the batch that
+        have landed are recognised, and so is the claim that went with them.
+        """
+        for run, end in sent:
+            try:
+                word = self._send([(run, end)], None, repeated=False)[0][0]
+            except StoreError as error:
+                if not blames_a_record(error):
+                    raise
+                log.error(  # noqa: TRY400 the trace is that of a round trip
+                    "job %s: the ack of run #%d cannot be recorded, its lock will expire: %s",
+                    run.job_id, run.attempt, error,
+                )  # fmt: skip
+                run.lost = True
+                self._runs.drop(run)
+            else:
+                self._landed(run, end, word)
+
+    def _landed(self, run: Run, end: Ended, word: str) -> None:
         self.tally.add(word)
         self._runs.drop(run)
         if word in REFUSALS:
@@ -241,6 +284,7 @@ class Fetcher(threading.Thread):
                 "job %s: the ack of run #%d was refused (%s); another run counts instead",
                 run.job_id, run.attempt, word,
             )  # fmt: skip
+        self.landed(run, end, word)
 
     def _take(self, claim: Claim, request: ClaimRequest) -> None:
         short = len(claim.jobs) < request.limit
@@ -248,7 +292,9 @@ class Fetcher(threading.Thread):
         if claim.next_run_at is not None:
             nap_s = min(nap_s, max((claim.next_run_at - claim.now) / 1000, SHORTEST_NAP_S))
         for record in claim.jobs:
-            self._runs.add(Run(record, request.token))
+            before = self._runs.add(Run(record, request.token))
+            if before is not None:
+                self.displaced(before)
         with self._change:
             self._free -= len(claim.jobs)
             self._nap_until = time.monotonic() + nap_s if short else 0.0

@@ -13,7 +13,7 @@ from mq.errors import StoreError
 from mq.store import Store
 from mq.worker.interrupter import Interrupter
 from mq.worker.options import WorkerOptions
-from mq.worker.outage import Outage
+from mq.worker.outage import Outage, Streak
 from mq.worker.run import Run, Runs
 
 log = logging.getLogger("mq.worker")
@@ -27,10 +27,16 @@ class Heartbeat(threading.Thread):
         options: interval and length of a lock.
         runs: the runs the worker holds.
         interrupter: told of pending cancels.
+        streak: outages, as the other duties see them.
     """
 
     def __init__(
-        self, store: Store, options: WorkerOptions, runs: Runs, interrupter: Interrupter
+        self,
+        store: Store,
+        options: WorkerOptions,
+        runs: Runs,
+        interrupter: Interrupter,
+        streak: Streak,
     ) -> None:
         super().__init__(name="mq-heartbeat", daemon=True)
         self.locks_lost = 0
@@ -39,7 +45,7 @@ class Heartbeat(threading.Thread):
         self._runs = runs
         self._interrupter = interrupter
         self._stop_asked = threading.Event()
-        self._outage = Outage("heartbeat", self._stop_asked)
+        self._outage = Outage("heartbeat", self._stop_asked, streak)
 
     def stop(self) -> None:
         """End the thread."""
@@ -49,24 +55,26 @@ class Heartbeat(threading.Thread):
         """Beat every interval until stopped."""
         while not self._stop_asked.wait(self._options.lock_renew_ms / 1000):
             try:
-                self.beat()
-                self._outage.worked()
+                if self.beat():
+                    self._outage.worked()
             except StoreError as error:
                 self._outage.failed(error)
 
-    def beat(self) -> None:
-        """Extend all locks once and tell the runs what the answer says about them."""
+    def beat(self) -> bool:
+        """Extend all locks once and tell the runs what the answer says; False if there are none."""
         held = self._runs.held()
         if not held:
-            return
+            return False
         told = self._store.extend([(run.job_id, run.token) for run in held], self._options.lock_ms)
         by_id = {run.job_id: run for run in held}
         for job_id in told.lost:
-            self._lost(by_id[job_id])
+            self.lost(by_id[job_id])
         for job_id in told.cancel_requested:
             self._interrupter.cancel(by_id[job_id])
+        return True
 
-    def _lost(self, run: Run) -> None:
+    def lost(self, run: Run) -> None:
+        """Tell a run that another one has its job."""
         # A run that is over may have been acked between the call and its answer.
         if run.over or run.lost:
             return

@@ -106,7 +106,7 @@ def _retryable(job: Job[Any, Any], error: BaseException) -> bool:
         return True
     try:
         return bool(job.conduct.retryable(error))
-    except Exception:
+    except BaseException:
         log.exception("retryable of job %s raised; the run counts as retryable", job.name)
         return True
 

@@ -17,7 +17,7 @@ from mq.store import Store
 from mq.worker.fetcher import Fetcher
 from mq.worker.interrupter import Interrupter
 from mq.worker.options import WorkerOptions
-from mq.worker.outage import Outage
+from mq.worker.outage import Outage, Streak
 from mq.worker.run import Runs
 
 log = logging.getLogger("mq.worker")
@@ -33,6 +33,7 @@ class Listener(threading.Thread):
         runs: the runs the worker holds.
         fetcher: told when there may be work.
         interrupter: told of pushed cancels.
+        streak: outages, as the other duties see them.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Listener(threading.Thread):
         runs: Runs,
         fetcher: Fetcher,
         interrupter: Interrupter,
+        streak: Streak,
     ) -> None:
         super().__init__(name="mq-listener", daemon=True)
         self._store = store
@@ -54,14 +56,16 @@ class Listener(threading.Thread):
         self._interrupter = interrupter
         self._stop_asked = threading.Event()
         self._waiter = store.waiter(options.poll_ms)
-        self._outage = Outage("listening for pushes", self._stop_asked)
+        self._outage = Outage("listening for pushes", self._stop_asked, streak)
         # Whether it blocks, or is about to, on the control key alone.
         self._deaf = False
 
     def stop(self) -> None:
         """End the thread: at once when Redis can be reached, else within its block."""
         self._stop_asked.set()
-        self._interrupt()
+        # In an outage it does not block, and nobody can be reached.
+        if not self._outage.on:
+            self._interrupt()
 
     def became_hungry(self) -> None:
         """Listen for new jobs again; called by the fetcher after it found nothing more."""

@@ -20,6 +20,7 @@ from mq.worker.hooks import FailureHooks
 from mq.worker.interrupter import Interrupter
 from mq.worker.listener import Listener
 from mq.worker.options import WorkerOptions, read_options
+from mq.worker.outage import Streak
 from mq.worker.queue_order import QueueOrder
 from mq.worker.run import Run, Runs
 from mq.worker.runner import Ended, Runner
@@ -85,6 +86,7 @@ class Worker:
         self.names = tuple(sorted(jobs))
         self.queues = tuple(queues)
         self.runs = Runs()
+        streak = Streak()
         self._too_many_strays = threading.Event()
         self.timekeeper = Timekeeper()
         self.children = ProcessExecutor(
@@ -117,16 +119,19 @@ class Worker:
             self.options,
             self.runs,
             self.executor.submit,
+            streak,
         )
         pairs = [(queue, name) for queue in queues for name in self.names]
         self.listener = Listener(
-            self.store, pairs, self.options, self.runs, self.fetcher, self.interrupter
+            self.store, pairs, self.options, self.runs, self.fetcher, self.interrupter, streak
         )
         self.hooks = FailureHooks(jobs)
         self.fetcher.landed = self.hooks.landed
         self.fetcher.became_hungry = self.listener.became_hungry
-        self.heartbeat = Heartbeat(self.store, self.options, self.runs, self.interrupter)
-        self.sweeper = StallSweeper(self.store, self.options)
+        self.heartbeat = Heartbeat(self.store, self.options, self.runs, self.interrupter, streak)
+        self.fetcher.displaced = self.heartbeat.lost
+        self.sweeper = StallSweeper(self.store, self.options, streak)
+        self.sweeper.requeued = self.fetcher.look
         self._started = False
 
     def _began(self, run: Run) -> None:

@@ -125,10 +125,12 @@ class Runs:
         self._by_id: dict[str, Run] = {}
         self._empty = threading.Condition(self._lock)
 
-    def add(self, run: Run) -> None:
-        """Hold a run."""
+    def add(self, run: Run) -> Run | None:
+        """Hold a run, and return the one of the same job that it takes the place of."""
         with self._lock:
+            before = self._by_id.get(run.job_id)
             self._by_id[run.job_id] = run
+            return before
 
     def drop(self, run: Run) -> None:
         """Let a run go: its ack has landed, or it was lost."""

@@ -21,8 +21,8 @@ class StartUpStopped(BaseException):
 class SignalEvent(threading.Event):
     """An event that a signal handler may set, for one thread to wait on.
 
-    The handler runs in the main thread, between two bytecodes of whatever it does. When that is a wait
-    on this very event, the lock that an ordinary `set` takes is held below, and would never be freed.
+    The handler runs in the main thread, between two bytecodes of whatever it does. When that is a
+    wait on this very event, the lock that an ordinary `set` takes is held below and never freed.
     """
 
     def __init__(self) -> None:

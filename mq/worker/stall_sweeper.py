@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Callable
 
 from mq.errors import StoreError
 from mq.records import Recovered
 from mq.store import SWEEP_BATCH, Store
 from mq.worker.options import WorkerOptions
-from mq.worker.outage import Outage
+from mq.worker.outage import Outage, Streak
 
 log = logging.getLogger("mq.worker")
 
@@ -21,15 +22,20 @@ class StallSweeper(threading.Thread):
     Args:
         store: what is swept; locks of all its queues.
         options: interval and how many stalls are allowed.
+        streak: outages, as the other duties see them.
     """
 
-    def __init__(self, store: Store, options: WorkerOptions) -> None:
+    requeued: Callable[[], None] = staticmethod(lambda: None)
+    """Called after a sweep that made jobs runnable: the wake-up may go to the very worker that
+    hangs, whose connection still blocks on it."""
+
+    def __init__(self, store: Store, options: WorkerOptions, streak: Streak) -> None:
         super().__init__(name="mq-stall-sweeper", daemon=True)
         self.recovered: dict[str, int] = {}
         self._store = store
         self._options = options
         self._stop_asked = threading.Event()
-        self._outage = Outage("stall sweep", self._stop_asked)
+        self._outage = Outage("stall sweep", self._stop_asked, streak)
 
     def stop(self) -> None:
         """End the thread."""
@@ -53,6 +59,8 @@ class StallSweeper(threading.Thread):
             found = self._store.stall_sweep(self._options.max_stalled_count)
             for job in found:
                 self._report(job)
+            if any(job.word == "requeued" for job in found):
+                self.requeued()
             if len(found) < SWEEP_BATCH:
                 return
 

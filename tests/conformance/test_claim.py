@@ -283,6 +283,19 @@ def test_a_repeated_claim_gives_what_the_first_one_took(store: Store) -> None:
     assert violations(store) == []
 
 
+def test_a_repeated_claim_gives_nothing_that_another_holds_by_now(
+    store: Store, clock: FakeClock
+) -> None:
+    """The lock of the first try expired, and somebody else took the job."""
+    store.enqueue_many([job("a"), job("b")])
+    assert _claim(store, "nonce-1", repeated=False) == ["a", "b"]
+    clock.advance(LOCK_MS)
+    store.stall_sweep(1)
+    assert take(store, token="of-another", worker="another") == ["a"]
+    assert _claim(store, "nonce-1", repeated=True) == ["b"]
+    assert record(store, "a").token == "of-another"
+
+
 def test_a_nonce_that_begins_like_another_is_another(store: Store) -> None:
     """A claim is recognised by its whole nonce."""
     store.enqueue_many(job(f"j{at}") for at in range(6))

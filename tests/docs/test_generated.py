@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from docs.blocks import DOCS, ROOT
 from docs.generate import generate
@@ -9,6 +11,8 @@ from docs.generate import generate
 from mq.states import TRANSITIONS, JobState
 
 BUILT = tuple(dict.fromkeys(row.verb for row in TRANSITIONS if row.built))
+BY_HAND = {"cancel", "retry", "promote", "remove", "prune"}
+"""Verbs of people and of clocks: they have their sections, and the picture does without."""
 VERBS = tuple(dict.fromkeys(row.verb for row in TRANSITIONS))
 
 
@@ -49,12 +53,14 @@ def test_planned_verbs_are_marked() -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/lifecycle.md", "README.md"])
-def test_the_picture_shows_what_is_built(page: str) -> None:
-    """Six states and every verb that moves a job, in the readme as on the page."""
+def test_the_picture_shows_the_way_of_a_job(page: str) -> None:
+    """Six states and every verb of producers and workers that moves a job, none that is planned."""
     pictures = [
         text for text in (ROOT / page).read_text(encoding="utf-8").split("```") if "───" in text
     ]
     assert len(pictures) == 1
-    moving = {row.verb for row in TRANSITIONS if row.built and row.source != row.target}
+    words = set(re.findall(r"\w+", pictures[0]))
     states = {state.value for state in JobState} - {JobState.WAITING_CHILDREN.value}
-    assert [word for word in sorted(moving | states) if word not in pictures[0]] == []
+    on_their_way = {row.verb for row in TRANSITIONS if row.built and row.source != row.target}
+    assert states | (on_their_way - BY_HAND) <= words
+    assert words & (set(VERBS) - set(BUILT)) == set()

@@ -77,7 +77,7 @@ def test_the_form_is_kept() -> None:
     """At most 150 lines, the program by line 25, no emoji."""
     lines = TEXT.splitlines()
     program = next(block for block in blocks_of(README) if block.language == "python")
-    pictures = {c for c in TEXT if unicodedata.category(c) in {"So", "Sk", "Cs"}} - set("─│┌┐└┘├┤")
+    pictures = {c for c in TEXT if unicodedata.category(c) in {"So", "Cs"}} - set("─│┌┐└┘├┤")
     assert (len(lines) <= 150, program.line <= 25, pictures) == (True, True, set())
 
 

@@ -82,6 +82,12 @@ def _record(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -
         yield "is of a queue and name that the store has not seen"
     if ("extra" in record) != (keys.extra(job_id) in content):
         yield "its extra hash and the field that tells of it disagree"
+    yield from _ledger(keys, content, job_id, record)
+    if "awaited" in record and state.finished:
+        yield "is finished and still awaited"
+
+
+def _ledger(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -> Iterator[str]:
     runs = int(record.get("runs", 0))
     numbers = sorted(int(field[4:]) for field in record if field.startswith("run:"))
     if numbers != list(range(1, runs + 1)):
@@ -90,8 +96,6 @@ def _record(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -
     long_exits = {int(field) for field in content.get(keys.exits(job_id), {})}
     if exits & long_exits or not exits | long_exits <= set(numbers):
         yield f"has exits {exits} and {long_exits} for runs {numbers}"
-    if len(record.get("awaited", "")) and state.finished:
-        yield "is finished and still awaited"
 
 
 def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterator[str]:

@@ -106,9 +106,7 @@ def snapshot(store: Store) -> Content:
         b"zset": lambda name: ("ZRANGE", name, 0, -1, "WITHSCORES"),
     }
     found = _ask(client, [read[kind](name) for name, kind in zip(names, types, strict=True)])
-    return {
-        name.decode(): _plain(content) for name, content in zip(names, found, strict=True)
-    }
+    return {name.decode(): _plain(content) for name, content in zip(names, found, strict=True)}
 
 
 def _ask(client: redis.Redis, commands: list[tuple[Any, ...]]) -> list[Any]:

@@ -13,7 +13,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from servers import Server, discover, memory_server
+from servers import MEMORY, Backend, Server, memory_server
 from transitions.invariants import unannounced, violations
 from transitions.seed import raw
 
@@ -174,7 +174,7 @@ def _walk(server: Server, examples: int) -> None:
 
 def test_a_random_walk_in_memory_keeps_the_keyspace_sound() -> None:
     """The in-process server runs the same scripts."""
-    _walk(memory_server(discover().named("memory")), examples=20)
+    _walk(memory_server(Backend(MEMORY)), examples=20)
 
 
 def test_a_random_walk_on_a_real_server_keeps_the_keyspace_sound(one_server: Server) -> None:

@@ -59,9 +59,7 @@ def test_lua_and_python_spell_a_key_alike(key: str) -> None:
 
 def test_no_key_is_left_out() -> None:
     """A key that is added on one side is missing on the other until both have it."""
-    methods = {
-        name for name, member in vars(Keys).items() if callable(member) and name[0] != "_"
-    }
+    methods = {name for name, member in vars(Keys).items() if callable(member) and name[0] != "_"}
     assert set(_pairs()) == methods - PYTHON_ONLY
     source = (script_folder() / "fragments" / "keys.lua").read_text()
     defined = re.findall(r"^local (?:function )?(\w+)(?:_key|_KEY|_CHANNEL)\b", source, re.M)

@@ -66,7 +66,7 @@ def test_a_cycle_is_an_error_that_shows_it(folder: Path, second: str) -> None:
     _fragment(folder, "a", f"-- include: {second}")
     _fragment(folder, "b", "-- include: a")
     _script(folder, "s", "-- include: a")
-    with pytest.raises(ScriptError, match="cycle: s -> a( -> b)? -> a$"):
+    with pytest.raises(ScriptError, match=r"cycle: s -> a( -> b)? -> a$"):
         assemble("s", folder)
 
 

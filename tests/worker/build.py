@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +40,7 @@ def worker_of(app: mq.App, **options: Any) -> mq.Worker:
 
 
 def idle(worker: mq.Worker) -> bool:
-    """Whether it has looked for work since its start, and has free slots and nothing to fill them."""
+    """Whether it has looked for work, and has free slots and nothing to fill them."""
     return worker.fetcher.hungry
 
 
@@ -129,21 +128,32 @@ def calls(server: Server) -> dict[str, int]:
 
 
 def start_worker(
-    proc: Processes, server: Server | str, module: str = "process_jobs:app", **options: Any
+    proc: Processes, server: Server | str, app: str = "process_jobs:app", **options: Any
 ) -> Running:
     """Start a worker process, with brisk options unless told otherwise; waits until it works."""
-    running = launch_worker(proc, server, module, **options)
-    running.wait_for("started")
+    running = launch_worker(proc, server, app, **options)
+    running.wait_for(" started: ")
     return running
 
 
 def launch_worker(
-    proc: Processes, server: Server | str, module: str = "process_jobs:app", **options: Any
+    proc: Processes, server: Server | str, app: str = "process_jobs:app", **options: Any
 ) -> Running:
     """Start a worker process and do not wait for it."""
     url = server if isinstance(server, str) else server.url
-    given = json.dumps({**BRISK, "concurrency": 2, **options})
-    return proc.start(
-        sys.executable, str(HERE / "run_worker.py"), module, given,
-        env={"MQ_URL": url}, cwd=HERE,
-    )  # fmt: skip
+    given = {**BRISK, "concurrency": 2, **options}
+    given.pop("lock_renew_interval")
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    return proc.python("-m", "mq", "worker", app, *flags, env={"MQ_URL": url}, cwd=HERE)
+
+
+def id_of(worker: Running) -> str:
+    """The id that a started worker process says it has."""
+    found = re.search(r"worker (\S+) started: ", worker.stdout + worker.stderr)
+    assert found is not None
+    return found[1]
+
+
+def seen(server: Server, key: str) -> list[str]:
+    """What the handlers of worker processes have told so far."""
+    return [word.decode() for word in server.cli("LRANGE", key, 0, -1)]

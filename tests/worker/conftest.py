@@ -27,9 +27,7 @@ def store(app: mq.App) -> Store:
 
 
 @pytest.fixture
-def process_app(
-    one_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[mq.App]:
+def process_app(one_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[mq.App]:
     """The app that worker processes run, as their producer sees it."""
     made = mq.App(one_server.url)
     for name in ("note", "stay", "hang", "polite"):

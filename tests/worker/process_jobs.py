@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -12,7 +14,11 @@ import redis
 
 import mq
 
-app = mq.App()
+sys.stdout.write("importing\n")
+# Some jobs crash the process on purpose, and nobody wants its memory on disk.
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+app = mq.App(**json.loads(os.environ.get("STORE_SETTINGS", "{}")))
 # One connection of the module's own, by which handlers tell the test that they run.
 told = redis.Redis(unix_socket_path=os.environ["MQ_URL"].removeprefix("unix://"))
 never = threading.Event()

@@ -31,7 +31,7 @@ def waited(step: int) -> bool:
 
     sys.settrace(trace)
     try:
-        signals.drain.wait(0.2)
+        signals.drain.wait(0.02)
     finally:
         sys.settrace(None)
     if steps < step:
@@ -44,4 +44,4 @@ def waited(step: int) -> bool:
 step = 1
 while waited(step):
     step += 1
-print(step - 1)
+sys.stdout.write(f"{step - 1}\n")

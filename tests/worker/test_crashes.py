@@ -10,9 +10,11 @@ from servers import Server
 from worker.build import (
     all_finished,
     finished,
+    id_of,
     launch_worker,
     outcomes,
     record,
+    seen,
     start_worker,
 )
 
@@ -22,31 +24,52 @@ from mq.states import JobState
 DONE = (JobState.COMPLETED, JobState.FAILED)
 
 
-def seen(server: Server, key: str) -> list[str]:
-    """What handlers have told so far."""
-    return [word.decode() for word in server.cli("LRANGE", key, 0, -1)]
-
-
 def test_a_job_whose_worker_was_killed_runs_once_more(
     process_app: mq.App, one_server: Server, proc: Processes
 ) -> None:
     """The ledger has the lost run as stalled, with the worker's own id, and then the second run."""
     store = process_app.store
-    first = start_worker(proc, one_server, id="first-worker")
+    first = start_worker(proc, one_server)
     job_id = process_app.jobs["stay"].enqueue("a")
     wait_until(lambda: seen(one_server, "began") == ["a"])
     first.signal(signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
-    start_worker(proc, one_server, id="second-worker")
+    second = start_worker(proc, one_server)
     wait_until(lambda: seen(one_server, "began") == ["a", "a"])
     one_server.cli("RPUSH", "go:a", "")
     assert finished(store, job_id) == ["completed"]
     lost, ran = store.get_attempts(job_id)
-    assert (lost.attempt, lost.outcome.value, lost.worker_id) == (1, "stalled", "first-worker")
-    assert (ran.attempt, ran.outcome.value, ran.worker_id) == (2, "completed", "second-worker")
+    assert (lost.attempt, lost.outcome.value, lost.worker_id) == (1, "stalled", id_of(first))
+    assert (ran.attempt, ran.outcome.value, ran.worker_id) == (2, "completed", id_of(second))
     assert lost.exit is None
     assert (record(store, job_id).stalled_count, record(store, job_id).attempts_made) == (1, 1)
     assert len(seen(one_server, "began")) == 2
+
+
+def test_a_worker_that_was_frozen_comes_back_too_late(
+    process_app: mq.App, one_server: Server, proc: Processes
+) -> None:
+    """Stopped for longer than its lock: its successor's run counts, its own ack is refused."""
+    store = process_app.store
+    frozen = start_worker(proc, one_server, lock_duration="1s")
+    job_id = process_app.jobs["stay"].enqueue("a")
+    wait_until(lambda: seen(one_server, "began") == ["a"])
+    frozen.signal(signal.SIGSTOP)
+    heir = start_worker(proc, one_server)
+    wait_until(lambda: seen(one_server, "began") == ["a", "a"])
+    one_server.cli("RPUSH", "go:a", "for the frozen", "for its heir")
+    assert finished(store, job_id) == ["completed"]
+    heir.signal(signal.SIGTERM)
+    heir.wait()
+    frozen.signal(signal.SIGCONT)
+    next_one = process_app.jobs["note"].enqueue("next")
+    assert finished(store, next_one) == ["completed"]
+    assert [(one.outcome.value, one.worker_id) for one in store.get_attempts(job_id)] == [
+        ("stalled", id_of(frozen)),
+        ("completed", id_of(heir)),
+    ]
+    told = [line for line in frozen.stderr.splitlines() if job_id in line and "WARN" in line]
+    assert len(told) == 1, frozen.stderr
 
 
 def test_jobs_behind_those_of_a_killed_worker_are_neither_lost_nor_charged(

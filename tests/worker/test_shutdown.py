@@ -22,7 +22,6 @@ from worker.build import (
 )
 
 import mq
-from mq.clock import FakeClock
 from mq.store import Store
 
 
@@ -53,7 +52,7 @@ def test_a_stop_lets_runs_finish(app: mq.App, store: Store) -> None:
 def test_what_does_not_end_within_the_grace_is_given_back(
     app: mq.App, store: Store, lines: Callable[..., list[str]]
 ) -> None:
-    """Runnable at once elsewhere: no ledger entry, no attempt; the stray handler's result is not sent."""
+    """Runnable at once elsewhere, no attempt spent; what the stray handler returns is not sent."""
     gate = Gate()
     returned = threading.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,19 +16,15 @@ from worker.build import (
     all_finished,
     launch_worker,
     outcomes,
-    record,
+    seen,
     start_worker,
     state,
 )
+from worker.private_server import PrivateServer
 
 import mq
 
 CLEAN, FORCED = 0, 3
-
-
-def seen(server: Server, key: str) -> list[str]:
-    """What handlers have told so far."""
-    return [word.decode() for word in server.cli("LRANGE", key, 0, -1)]
 
 
 def busy_worker(
@@ -40,75 +37,30 @@ def busy_worker(
     return worker, job_id
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_idle_worker_ends_cleanly(
-    process_app: mq.App, one_server: Server, proc: Processes, number: int
-) -> None:
-    """Code 0, and it says so."""
-    worker = start_worker(proc, one_server)
-    worker.signal(number)
-    assert worker.wait(10) == CLEAN
-    assert "stopped: nothing was run" in worker.stderr
-    assert "Traceback" not in worker.stderr
-
-
-def test_a_stop_waits_for_the_run_and_acks_it(
+def test_a_later_signal_of_the_other_kind_stops_at_once(
     process_app: mq.App, one_server: Server, proc: Processes
 ) -> None:
-    """Twice within milliseconds is once: an init that signals the whole group does that."""
-    worker, job_id = busy_worker(proc, one_server, process_app)
-    worker.signal(signal.SIGTERM)
-    threading.Event().wait(0.005)
-    worker.signal(signal.SIGTERM)
-    worker.wait_for("draining")
-    one_server.cli("RPUSH", "go:a", "")
-    assert worker.wait(10) == CLEAN
-    assert (state(process_app.store, job_id), outcomes(process_app.store, job_id)) == (
-        "completed",
-        ["completed"],
-    )
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM)],
-    ids=["TERM twice", "INT then TERM"],
-)
-def test_a_later_second_signal_stops_at_once(
-    process_app: mq.App, one_server: Server, proc: Processes, first: int, second: int
-) -> None:
-    """The job keeps its lock until that expires, and is recovered by the sweep."""
+    """INT, as from a terminal, then TERM: the job keeps its lock, and the sweep recovers it."""
     worker, job_id = busy_worker(proc, one_server, process_app, "hang", shutdown_grace="50s")
-    worker.signal(first)
+    worker.signal(signal.SIGINT)
     worker.wait_for("draining")
     threading.Event().wait(1.2)  # longer than a repeat that is ignored
     assert worker.alive
-    worker.signal(second)
+    worker.signal(signal.SIGTERM)
     assert worker.wait(5) == FORCED
     assert state(process_app.store, job_id) == "active"
     wait_until(lambda: process_app.store.stall_sweep(1))
     assert outcomes(process_app.store, job_id) == ["stalled"]
 
 
-def test_a_stop_that_runs_out_of_patience_gives_the_job_back(
-    process_app: mq.App, one_server: Server, proc: Processes
-) -> None:
-    """Clean all the same; the process does not wait for the handler."""
-    worker, job_id = busy_worker(proc, one_server, process_app, "hang", shutdown_grace="0.2s")
-    worker.signal(signal.SIGTERM)
-    assert worker.wait(10) == CLEAN
-    found = record(process_app.store, job_id)
-    assert (found.state.value, found.attempts_made, found.runs) == ("waiting", 0, 0)
-
-
 def test_a_signal_during_start_up_ends_it(
     process_app: mq.App, one_server: Server, proc: Processes
 ) -> None:
-    """Whenever it comes after the handlers were installed: it ends, and nothing is left active."""
+    """Whenever it comes, before the first claim or after: it ends, and nothing is left active."""
     process_app.jobs["note"].enqueue_many([str(n) for n in range(50)])
-    for delay in (0, 0.1, 0.25, 0.4):
+    for delay in (0, 0.1, 0.2, 0.3):
         worker = launch_worker(proc, one_server)
-        worker.wait_for("signals handled")
+        worker.wait_for("importing")
         threading.Event().wait(delay)
         worker.signal(signal.SIGTERM)
         assert worker.wait(10) == CLEAN
@@ -128,13 +80,60 @@ def test_a_signal_to_the_whole_group_is_one_stop(
     parent.wait_for("started")
     process_app.jobs["stay"].enqueue("a")
     wait_until(lambda: seen(one_server, "began") == ["a"])
-    import os
-
     os.killpg(parent.pid, signal.SIGTERM)
     parent.wait_for("draining")
     one_server.cli("RPUSH", "go:a", "")
     assert parent.wait(10) == CLEAN
     assert all_finished(process_app.store, 1) == {"completed": 1}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes give up a call sooner than by default."""
+    monkeypatch.setenv("STORE_SETTINGS", '{"retry_for": 0.3, "socket_timeout": 1}')
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_a_signal_during_an_outage_ends_an_idle_worker(
+    proc: Processes, impatient: None, how: str
+) -> None:
+    """It holds nothing, so there is nothing to wait for."""
+    server = PrivateServer()
+    try:
+        worker = start_worker(proc, server.url, poll_interval="0.3s")
+        if how == "killed":
+            server.kill()
+            worker.wait_for("interrupted")
+        else:
+            server.freeze()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(20) == CLEAN
+        assert "Traceback" not in worker.stderr
+    finally:
+        server.close()
+
+
+def test_a_signal_during_an_outage_gives_a_running_job_its_grace(
+    proc: Processes, impatient: None
+) -> None:
+    """Nothing can be given back, so its lock expires; the process ends all the same."""
+    server = PrivateServer()
+    app = mq.App(server.url)
+    try:
+        worker = start_worker(proc, server.url, shutdown_grace="0.5s")
+        hang = app.define("hang", payload=str, result=str)
+        job_id = hang.enqueue("a")
+        wait_until(lambda: server.client.lrange("began", 0, -1) == [b"a"])
+        server.kill()
+        worker.wait_for("interrupted")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(25) in (CLEAN, FORCED)
+        assert "were not given back" in worker.stderr
+        server.start()
+        assert state(app.store, job_id) == "active"
+    finally:
+        app.close()
+        server.close()
 
 
 def test_a_signal_may_come_at_any_moment_of_the_wait_for_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 from contextlib import ExitStack
 
 from helpers import wait_until

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -47,5 +48,8 @@ class Frames:
 
     def close(self) -> None:
         """Close this end."""
+        # Another thread may be in a read, which holds the buffer's lock; this ends it.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._read.close()
         self._socket.close()

@@ -11,8 +11,9 @@ between the handler's return and the closing is swallowed.
 from __future__ import annotations
 
 import ctypes
-import itertools
+import functools
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,14 +43,13 @@ class Window:
         swallowed. One that was asked for before the call is raised instead of calling.
         """
         # CPython looks for a pending exception after each call and at each jump back. The handler
-        # is called from C (starmap) and its value stored from C (extend), so nothing is looked at
-        # between the two: a value that was returned is in the list whatever arrives next.
-        returned: list[Any] = []
+        # is called from C and its value stored from C (a missing key of a defaultdict), so nothing
+        # is looked at between the two: a value that was returned is there whatever arrives next.
+        returned: dict[str, Any] = defaultdict(functools.partial(function, *arguments))
         raised: BaseException | None = None
-        calls = itertools.starmap(function, (arguments,))
         try:
             self._open()
-            returned.extend(calls)
+            returned["value"]
         except BaseException as error:  # noqa: BLE001 whatever a handler raises is its outcome
             raised = error
         while True:
@@ -59,8 +59,8 @@ class Window:
             except Interrupted:
                 # Delivered before the window was closed; the handler has ended, it counts no more.
                 continue
-        if returned:
-            return returned[0]
+        if "value" in returned:
+            return returned["value"]
         assert raised is not None
         raise raised
 

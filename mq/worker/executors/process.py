@@ -124,10 +124,10 @@ class ChildProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End an idle child."""
+        """End the child; a slot that waits for it sees it die."""
         self.kill()
-        self._frames.close()
         self._process.wait()
+        self._frames.close()
 
 
 class ProcessExecutor:
@@ -208,7 +208,7 @@ class ProcessExecutor:
             children = list(self._children)
             self._children.clear()
         for child in children:
-            child.kill()
+            child.close()
 
 
 def reference_of(app: App) -> tuple[str, str, str]:

@@ -1,0 +1,154 @@
+"""Redis goes away and comes back: the worker says so once, waits, and carries on by itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from helpers import wait_until
+from worker.build import PROMPT_S, Gate, finished, idle, opened_after, outcomes, worker_of
+from worker.private_server import PrivateServer
+
+import mq
+
+Lines = Callable[..., list[str]]
+
+
+@pytest.fixture
+def server() -> Iterator[PrivateServer]:
+    """A server that the test may kill."""
+    made = PrivateServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def app(server: PrivateServer) -> Iterator[mq.App]:
+    """An app that does not repeat a call for long before it says so."""
+    made = mq.App(server.url, retry_for="0.3s")
+    yield made
+    made.close()
+
+
+def interrupted(lines: Lines) -> list[str]:
+    """The lines that tell of an outage."""
+    return [line for line in lines(logging.WARNING) if "interrupted" in line]
+
+
+def resumed(lines: Lines) -> list[str]:
+    """The lines that tell of its end."""
+    return [line for line in lines() if "goes on" in line]
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen, then killed"])
+def test_an_idle_worker_outlives_a_restart(
+    server: PrivateServer, app: mq.App, lines: Lines, how: str
+) -> None:
+    """Longer than its poll interval; what is enqueued afterwards starts at once."""
+
+    @app.job("noop")
+    def noop(payload: None) -> None:
+        """Nothing."""
+
+    with worker_of(app, poll_interval="0.3s", stalled_interval="0.3s") as worker:
+        wait_until(lambda: idle(worker))
+        for streak in (1, 2):
+            if how != "killed":
+                server.freeze()
+                threading.Event().wait(0.5)
+            server.kill()
+            wait_until(lambda: worker.fetcher._outage.on, what="the fetcher to notice")
+            threading.Event().wait(0.7)
+            server.start()
+            assert finished(app.store, noop.enqueue(None)) == ["completed"]
+            wait_until(lambda streak=streak: len(resumed(lines)) == streak)
+            assert len(interrupted(lines)) == streak, interrupted(lines)
+
+
+def test_a_run_that_ends_during_an_outage_is_acked_after_it(
+    server: PrivateServer, app: mq.App, lines: Lines
+) -> None:
+    """Once: the result is kept until there is somebody to take it."""
+    gate = Gate()
+
+    @app.job("slow")
+    def slow(word: str) -> str:
+        """End when the test says so."""
+        gate.stop_here()
+        return word
+
+    with worker_of(app, lock_duration="30s", lock_renew_interval="0.2s") as worker:
+        with opened_after(gate):
+            job_id = slow.enqueue("kept")
+            gate.await_entry()
+            server.kill()
+            wait_until(lambda: worker.heartbeat._outage.on, what="the heartbeat to notice")
+        wait_until(lambda: worker.fetcher._outage.on, what="the fetcher to notice")
+        server.start()
+        assert slow.await_result(job_id, timeout=PROMPT_S) == "kept"
+        wait_until(lambda: resumed(lines))
+    assert outcomes(app.store, job_id) == ["completed"]
+    assert len(interrupted(lines)) == 1, interrupted(lines)
+
+
+def test_a_run_whose_lock_expired_during_an_outage_counts_once(
+    server: PrivateServer, app: mq.App
+) -> None:
+    """It is acked late, or it stalled and runs again: never both counted as done."""
+    gate = Gate()
+    runs: list[int] = []
+
+    @app.job("slow")
+    def slow(payload: None) -> int:
+        """End when the test says so."""
+        runs.append(1)
+        gate.stop_here()
+        return len(runs)
+
+    with worker_of(app, lock_duration="0.5s", lock_renew_interval="0.1s") as worker:
+        with opened_after(gate):
+            job_id = slow.enqueue(None)
+            gate.await_entry()
+            server.kill()
+            wait_until(lambda: worker.heartbeat._outage.on, what="the heartbeat to notice")
+            threading.Event().wait(0.6)
+            server.start()
+            wait_until(lambda: not worker.heartbeat._outage.on and not worker.sweeper._outage.on)
+        assert finished(app.store, job_id) == ["completed"]
+    words = outcomes(app.store, job_id)
+    assert words in (["completed"], ["stalled", "completed"])
+    assert len(words) == len(runs)
+
+
+def test_a_worker_that_starts_without_redis_says_so_in_one_line(
+    server: PrivateServer, app: mq.App
+) -> None:
+    """At start nobody waits: the supervisor is told."""
+
+    @app.job("noop")
+    def noop(payload: None) -> None:
+        """Nothing."""
+
+    server.kill()
+    with pytest.raises(mq.StoreError, match="cannot reach Redis at unix://"):
+        worker_of(app).start()
+
+
+def test_a_stop_during_an_outage_ends(server: PrivateServer, app: mq.App) -> None:
+    """Within the grace and the time that a few calls are repeated."""
+
+    @app.job("noop")
+    def noop(payload: None) -> None:
+        """Nothing."""
+
+    worker = worker_of(app, poll_interval="0.2s")
+    worker.start()
+    wait_until(lambda: idle(worker))
+    server.kill()
+    wait_until(lambda: worker.fetcher._outage.on)
+    stopping = threading.Thread(target=worker.stop)
+    stopping.start()
+    stopping.join(PROMPT_S)
+    assert not stopping.is_alive()
