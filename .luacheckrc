@@ -3,7 +3,7 @@
 std = {
   read_globals = {
     "redis", "KEYS", "ARGV",
-    "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring", "type", "unpack",
+    "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "setmetatable", "tonumber", "tostring", "type", "unpack",
     "math", "string", "table",
   },
 }

@@ -100,6 +100,9 @@ local function take()
           taken[#taken + 1] = job
         else
           redis.call('ZREM', best[i].key, best[i].id)
+          if not job then
+            redis.call('ZREM', index_key('waiting', queue, best[i].pair.name), best[i].id)
+          end
         end
       end
     end

@@ -220,6 +220,12 @@ def _running(root: Path) -> _State | None:
 def _start(root: Path, binary: ServerBinary | None) -> _State:
     """Start the server and wait for its first answer; called under the start lock."""
     chosen = binary or find_server()
+    if chosen.version < (7,) and (root / "appendonlydir").exists():
+        # An older server looks for another file, finds none and would start empty.
+        raise EmbeddedStartError(
+            f"{root} holds data of Redis 7 or later and {chosen} is older: name a newer server"
+            " in MQ_REDIS_SERVER, or choose another directory"
+        )
     path = _new_socket_path(root)
     lock = os.open(root / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -7,6 +7,7 @@ verb raise the typed error of a refusal; batch forms return one outcome word an 
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +34,7 @@ from mq.records import (
     extra_fields,
 )
 from mq.states import JobState, Outcome
+from mq.validation import MAX_ID_BYTES, check_name, check_priority
 
 if TYPE_CHECKING:
     import redis
@@ -40,10 +42,12 @@ if TYPE_CHECKING:
 ENQUEUE_BATCH = 200
 ENQUEUE_BATCH_BYTES = 4 * 1024 * 1024
 ACK_BATCH = 100
-PROMOTE_BATCH = 100
+PROMOTE_BATCH = 50
 SWEEP_BATCH = 50
 COUNT_BATCH = 36
 """Pairs of (queue, name) a counts call reads: 7 sets each, at most 256 sets a script."""
+MAX_HELD_BYTES = 64
+"""Longest token or worker id."""
 _ID_TRIES = 5
 
 REFUSALS: dict[str, type[MQError]] = {
@@ -265,8 +269,9 @@ class Store:
     def _claim_args(self, claim: ClaimRequest, repeated: bool, now: str) -> list[Argument]:
         caller = claim.worker or f"{self._anonymous}:{os.getpid()}:{threading.get_ident()}"
         return [
-            now, claim.nonce, int(repeated), caller, claim.worker, claim.token, claim.lock_ms,
-            claim.limit, PROMOTE_BATCH, len(claim.queues), *claim.queues, *claim.names,
+            now, claim.nonce, int(repeated), caller, _held_as(claim.worker, "worker id"),
+            _held_as(claim.token, "token"), claim.lock_ms, claim.limit,
+            PROMOTE_BATCH, len(claim.queues), *claim.queues, *claim.names,
         ]  # fmt: skip
 
     def extend(self, held: Sequence[tuple[str, str]], lock_ms: int) -> Extended:
@@ -487,7 +492,22 @@ def _chunks(requests: Iterable[Request]) -> Iterable[list[Request]]:
         yield chunk
 
 
+@functools.lru_cache(maxsize=4096)
+def _named(name: str, what: str) -> str:
+    return check_name(name, what)
+
+
+def _held_as(value: str, what: str) -> str:
+    # Longer, it would take the record out of Redis's compact encoding.
+    if len(value.encode()) > MAX_HELD_BYTES:
+        raise ValueError(f"{what} must be at most {MAX_HELD_BYTES} bytes, got {value[:80]!r}")
+    return value
+
+
 def _enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
+    if request.id is not None and (not 0 < len(job_id) <= MAX_ID_BYTES or "\n" in job_id):
+        raise ValueError(f"job id {job_id[:80]!r} must be 1 to {MAX_ID_BYTES} bytes on one line")
+    check_priority(request.priority)
     fields: list[Argument] = []
     if request.attempts_max != 1:
         fields += ("attempts_max", request.attempts_max)
@@ -497,7 +517,7 @@ def _enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
         fields += ("timeout_ms", request.timeout_ms)
     extra = extra_fields(request)
     return [
-        job_id, request.queue, request.name, nonce,
+        job_id, _named(request.queue, "queue"), _named(request.name, "job name"), nonce,
         "" if request.run_at is None else request.run_at,
         "" if request.delay_ms is None else request.delay_ms,
         request.priority, request.payload,

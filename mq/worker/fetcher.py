@@ -33,7 +33,7 @@ from mq.worker.runner import Ended
 
 log = logging.getLogger("mq.worker")
 
-MAX_CLAIM = 100
+MAX_CLAIM = 50
 SHORTEST_NAP_S = 0.01
 SHORT_RUN_MS = 5.0
 """Below this a round trip costs more than the job; above it waiting for company would."""

@@ -336,9 +336,17 @@ class TestSharing:
         pids = {racer.stdout.split("pid")[1].strip() for racer in racers}
         assert len(pids) == 1
         assert not alive(int(pids.pop()))
-        with EmbeddedServer.open(data) as server:
+        binary = find_server(environment["MQ_REDIS_SERVER"])
+        with EmbeddedServer.open(data, binary) as server:
             seen = client_of(server).lrange("seen", 0, -1)
         assert sorted(seen) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+    def test_data_of_a_newer_server_is_not_taken_for_none(self, tmp_path: Path) -> None:
+        """A server too old to see what the directory holds refuses instead of starting empty."""
+        (tmp_path / "appendonlydir").mkdir()
+        old = ServerBinary(tmp_path / "redis-server", "redis", (6, 2, 14), "argument")
+        with pytest.raises(EmbeddedStartError, match="Redis 7 or later"):
+            EmbeddedServer.open(tmp_path, old)
 
     def test_server_outlives_all_but_the_last(self, tmp_path: Path) -> None:
         """Closing one share leaves the server to the others; the last close stops it."""

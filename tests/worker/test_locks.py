@@ -183,7 +183,7 @@ def test_handlers_that_hold_the_interpreter_do_not_starve_the_heartbeat(
     options: dict[str, Any] = {"lock_duration": "2s", "lock_renew_interval": "0.5s"}
     with worker_of(app, concurrency=4, stalled_interval="0.2s", **options) as worker:
         wait_until(lambda: idle(worker))
-        ids = busy.enqueue_many([3.0] * 4)
+        ids = busy.enqueue_many([2.5] * 4)
         assert finished(store, *ids, timeout=30) == ["completed"] * 4
         assert worker.heartbeat.locks_lost == 0
     assert {tuple(outcomes(store, job_id)) for job_id in ids} == {("completed",)}

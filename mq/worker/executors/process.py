@@ -218,7 +218,8 @@ def reference_of(app: App) -> tuple[str, str, str]:
         DefinitionError: the app is not an attribute of any imported module.
     """
     # The script last: running it again in a child is right only when nothing else has the app.
-    modules = [module for module in sys.modules.values() if isinstance(module, ModuleType)]
+    loaded: list[object] = list(sys.modules.values())
+    modules = [module for module in loaded if isinstance(module, ModuleType)]
     for module in sorted(modules, key=lambda module: module.__name__ == "__main__"):
         for name, value in list(vars(module).items()):
             if value is app:
