@@ -196,6 +196,9 @@ def _was_told(run: Run, report: Report) -> bool:
     # A stop excuses nothing but the interrupt it raised: a handler's own failure stays one.
     if run.reason == "stop" and not run.cancel_requested:
         return report.interrupted
+    if run.reason is None and report.interrupted and run.context is not None:
+        # `ctx.check()` found the time over before the timekeeper did.
+        return run.context.time_left() == 0.0
     return run.reason is not None or run.cancel_requested
 
 

@@ -65,6 +65,22 @@ def test_a_time_out_consumes_an_attempt_and_is_retried(app: mq.App) -> None:
     assert outcomes(app.store, job_id) == ["retried", "completed"]
 
 
+def test_a_handler_that_sees_the_end_of_its_time_first_has_timed_out(app: mq.App) -> None:
+    """`ctx.check()` may look before the worker does; the ledger says the same."""
+
+    @app.job("punctual", timeout="150ms")
+    def punctual(payload: str, ctx: mq.Context) -> None:
+        while True:
+            ctx.check()
+
+    with worker_of(app) as worker:
+        # The worker's own look never comes.
+        worker.timekeeper.stop()
+        job_id = punctual.enqueue("")
+        assert finished(app.store, job_id) == ["failed"]
+    assert defect_of(punctual, job_id).kind == "timeout"
+
+
 @pytest.mark.parametrize("error", [TimeoutError("mine"), mq.Interrupted("mine")])
 def test_a_handlers_own_time_out_is_an_ordinary_failure(
     app: mq.App, error: BaseException
