@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("mq.worker")
 
 
+AGAIN_S = 0.001
+"""When to try again to interrupt a handler that was just taking a lock."""
+
+
 class Replacing(Protocol):
     """What the interrupter needs of an executor."""
 
@@ -95,8 +99,12 @@ class Interrupter:
         conduct = self._jobs[run.name].conduct
         run.tell()
         if conduct.interrupt:
-            run.interrupt()
+            self._raise(run)
         self._timekeeper.after(conduct.interrupt_grace_ms / 1000, lambda: self._grace_over(run))
+
+    def _raise(self, run: Run) -> None:
+        if not run.over and not run.interrupt():
+            self._timekeeper.after(AGAIN_S, lambda: self._raise(run))
 
     def _grace_over(self, run: Run) -> None:
         if run.over or run.reason == "stop":

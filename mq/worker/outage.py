@@ -32,6 +32,8 @@ class Streak:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since: float | None = None
+        self.number = 0
+        """Counts the outages, so that a success from before the current one is told apart."""
 
     def begins(self) -> bool:
         """Note a failure; whether it is the first."""
@@ -39,11 +41,14 @@ class Streak:
             first = self._since is None
             if first:
                 self._since = time.monotonic()
+                self.number += 1
             return first
 
-    def ends(self) -> float | None:
-        """Note that a call went through; how many seconds it lasted if that was not known yet."""
+    def ends(self, number: int) -> float | None:
+        """Note a success after outage `number`; how many seconds it lasted if that is news."""
         with self._lock:
+            if number != self.number:
+                return None
             since, self._since = self._since, None
             return None if since is None else time.monotonic() - since
 
@@ -64,6 +69,7 @@ class Outage:
         self._shared = streak
         self._streak = streak
         self._on = False
+        self._number = 0
         self._pause_s = FIRST_PAUSE_S
 
     @property
@@ -80,6 +86,7 @@ class Outage:
             self._streak = self._shared if passing else Streak()
             level = logging.WARNING if self._streak.begins() else logging.DEBUG
             log.log(level, "%s interrupted, trying again until it works: %s", self._duty, error)
+        self._number = self._streak.number
         self._stop.wait(self._pause_s * random.uniform(0.5, 1))
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
 
@@ -89,6 +96,6 @@ class Outage:
             return
         self._on = False
         self._pause_s = FIRST_PAUSE_S
-        lasted_s = self._streak.ends()
+        lasted_s = self._streak.ends(self._number)
         if lasted_s is not None:
             log.warning("%s goes on after %s", self._duty, format_ms(int(lasted_s * 1000)))

@@ -97,17 +97,19 @@ class Run:
     def tell(self) -> None:
         """Set the handler's `ctx.cancelled`, now or as soon as it has one."""
         context = self.context
-        if context is not None:
+        # A handler interrupted in a wait for the flag may have left the flag's lock held; once it
+        # is set, nobody needs that lock.
+        if context is not None and not context.cancelled.is_set():
             context.cancelled.set()
         if self._child is not None:
             self._child.tell()
 
-    def interrupt(self) -> None:
-        """Raise Interrupted in the handler, wherever it runs."""
+    def interrupt(self) -> bool:
+        """Raise Interrupted in the handler, wherever it runs; False when it has to be later."""
         if self._child is not None:
             self._child.interrupt()
-        else:
-            self.window.interrupt()
+            return True
+        return self.window.interrupt() != "later"
 
     def kill(self) -> bool:
         """Kill the process the handler runs in; False when it is this one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import random
 import sys
 import threading
@@ -28,15 +30,16 @@ class Attacker(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.window: Window | None = None
-        self.ending = threading.Event()
+        # Plain attributes: an Event takes a lock in Python code, where an interrupt leaves it held.
+        self.ending = False
         self.stopped = False
 
     def run(self) -> None:
         """Attack until stopped."""
         while not self.stopped:
-            if not self.ending.wait(1):
+            if not self.ending:
                 continue
-            self.ending.clear()
+            self.ending = False
             window = self.window
             if window is not None:
                 for _ in range(random.randrange(60)):
@@ -52,7 +55,7 @@ def storm(runs: int) -> dict[str, int]:
     returning: list[int] = []
 
     def handler(number: int) -> int:
-        attacker.ending.set()
+        attacker.ending = True
         for _ in range(random.randrange(60)):
             pass
         returning.append(number)
@@ -98,7 +101,7 @@ def test_no_interrupt_reaches_what_follows_a_handler_in_a_long_storm(fast_switch
 def test_an_interrupt_asked_for_before_the_call_keeps_the_handler_from_beginning() -> None:
     """A cancel that comes between claim and start is not lost."""
     window = Window()
-    assert window.interrupt()
+    assert window.interrupt() == "raised"
     called: list[int] = []
     with pytest.raises(Interrupted):
         window.call(called.append, (1,))
@@ -109,4 +112,36 @@ def test_an_interrupt_after_the_end_is_refused() -> None:
     """Nothing is raised in a thread whose handler has ended."""
     window = Window()
     assert window.call(len, ("ab",)) == 2
-    assert not window.interrupt()
+    assert window.interrupt() == "refused"
+
+
+def test_an_interrupt_does_not_leave_the_lock_of_a_log_handler_held() -> None:
+    """A handler that logs all the time is interrupted between two lines, not inside one."""
+    stream = logging.StreamHandler(io.StringIO())
+    logger = logging.getLogger("mq-test-interrupts")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(stream)
+
+    def handler() -> None:
+        while True:
+            logger.info("a line")
+
+    for _ in range(50):
+        window = Window()
+        attack = threading.Thread(target=_until_raised, args=(window,))
+        attack.start()
+        with pytest.raises(Interrupted):
+            window.call(handler, ())
+        attack.join(30)
+        free = threading.Thread(target=logger.info, args=("another thread",), daemon=True)
+        free.start()
+        free.join(10)
+        assert not free.is_alive()
+        stream.stream.truncate(0)
+    logger.removeHandler(stream)
+
+
+def _until_raised(window: Window) -> None:
+    while window.thread_id is None or window.interrupt() == "later":
+        pass

@@ -117,15 +117,19 @@ def test_a_handler_that_calls_sys_exit_has_failed_an_attempt(
 
 
 @pytest.mark.parametrize(
-    ("how", "code"),
-    [("os-exit", 3), ("kill", -signal.SIGKILL), ("overflow", -signal.SIGSEGV)],
+    ("how", "codes"),
+    [
+        ("os-exit", {3}),
+        ("kill", {-signal.SIGKILL}),
+        ("overflow", {-signal.SIGSEGV, -signal.SIGBUS}),
+    ],
 )
 def test_a_job_that_ends_the_process_is_recovered_by_another_worker(
-    process_app: mq.App, one_server: Server, proc: Processes, how: str, code: int
+    process_app: mq.App, one_server: Server, proc: Processes, how: str, codes: set[int]
 ) -> None:
     """The supervisor sees a code that is not 0, and the ledger has the crash."""
     job_id = process_app.jobs["die"].enqueue(how)
-    assert launch_worker(proc, one_server, lock_duration="1s").wait() == code
+    assert launch_worker(proc, one_server, lock_duration="1s").wait() in codes
     start_worker(proc, one_server)
     assert finished(process_app.store, job_id) == ["completed"]
     assert outcomes(process_app.store, job_id) == ["stalled", "completed"]

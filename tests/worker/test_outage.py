@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from helpers import wait_until
-from worker.build import PROMPT_S, Gate, finished, idle, opened_after, outcomes, worker_of
+from worker.build import LONG, PROMPT_S, Gate, finished, idle, opened_after, outcomes, worker_of
 from worker.private_server import PrivateServer
 
 import mq
@@ -137,13 +137,13 @@ def test_a_worker_that_starts_without_redis_says_so_in_one_line(
 
 
 def test_a_stop_during_an_outage_ends(server: PrivateServer, app: mq.App) -> None:
-    """Within the grace and the time that a few calls are repeated."""
+    """It holds nothing, so it waits for nothing: not for an answer, and not for the grace."""
 
     @app.job("noop")
     def noop(payload: None) -> None:
         """Nothing."""
 
-    worker = worker_of(app, poll_interval="0.2s")
+    worker = worker_of(app, poll_interval="0.2s", shutdown_grace=LONG)
     worker.start()
     wait_until(lambda: idle(worker))
     server.kill()

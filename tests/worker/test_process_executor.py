@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers import Processes, wait_until
@@ -19,10 +20,10 @@ def jobs(one_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[mq.App
     """The app of child_jobs on this test's server."""
     monkeypatch.setenv("MQ_URL", one_server.url)
     app = child_jobs.app
-    app._stores.clear()  # noqa: SLF001 the module is imported once, its server changes
+    app._stores.clear()
     yield app
     app.close()
-    app._stores.clear()  # noqa: SLF001
+    app._stores.clear()
 
 
 def defect_of(job: mq.Job, job_id: str) -> mq.Defect:
@@ -94,9 +95,7 @@ def test_children_recycle_after_so_many_runs(jobs: mq.App) -> None:
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
-def test_children_end_with_their_worker(
-    jobs: mq.App, one_server: Server, proc: Processes
-) -> None:
+def test_children_end_with_their_worker(jobs: mq.App, one_server: Server, proc: Processes) -> None:
     """A worker killed with -9 leaves no child behind that goes on with its job."""
     worker = start_worker(proc, one_server, "child_jobs:app", concurrency=1)
     job_id = child_jobs.waits.enqueue("x")
@@ -121,7 +120,7 @@ def test_an_app_that_no_module_holds_is_refused(one_server: Server) -> None:
 
 def _runs(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

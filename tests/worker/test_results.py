@@ -81,7 +81,7 @@ def test_waiting_without_rights_to_the_channel_polls(app: mq.App, one_server: Se
     """A user who may not subscribe still gets results."""
     one_server.cli("ACL", "SETUSER", "narrow", "on", ">pw", "~*", "resetchannels", "+@all")
     try:
-        narrow = mq.App(one_server.url, username="narrow", password="pw")  # noqa: S106
+        narrow = mq.App(one_server.url, username="narrow", password="pw")
 
         @narrow.job("plain")
         def plain(payload: str) -> str:

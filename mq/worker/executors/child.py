@@ -23,7 +23,7 @@ from mq.app import App
 from mq.context import Context, Interrupted
 from mq.failures import describe
 from mq.worker.executors.frames import Frames
-from mq.worker.executors.interrupts import Window
+from mq.worker.executors.interrupts import Answer, Window
 from mq.worker.invocation import invoke
 
 
@@ -39,6 +39,10 @@ class SignalWindow(Window):
 
     def _close(self) -> None:
         self._closed = True
+
+    def interrupt(self) -> Answer:
+        """Refuse: only the signal interrupts a child."""
+        return "refused"
 
 
 class Child:

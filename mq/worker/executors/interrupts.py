@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from mq.context import Interrupted
 
@@ -25,6 +27,23 @@ _set_async_exc.restype = ctypes.c_int
 _clear_async_exc = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
     ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
 )
+
+
+Answer = Literal["raised", "refused", "later"]
+
+# `with lock:` is safe: no bytecode runs between taking a lock of C and the block. These take one in
+# Python code of their own, or in an `acquire(); try:` that an exception can come between.
+_LOCK_TAKERS = frozenset({"__enter__", "acquire", "_acquire_restore", "__exit__", "release"})
+
+
+def _takes_a_lock(thread_id: int) -> bool:
+    frame = sys._current_frames().get(thread_id)  # noqa: SLF001 documented; no other way to look
+    if frame is None:
+        return False
+    module = str(frame.f_globals.get("__name__", ""))
+    if module == "threading":
+        return frame.f_code.co_name in _LOCK_TAKERS
+    return module.partition(".")[0] == "logging"
 
 
 class Window:
@@ -76,15 +95,24 @@ class Window:
             if self._asked and self._thread_id is not None:
                 _clear_async_exc(self._thread_id, None)
 
-    def interrupt(self) -> bool:
-        """Raise Interrupted in the handler, once; False when it has ended or was told before."""
+    def interrupt(self) -> Answer:
+        """Raise Interrupted in the handler, once.
+
+        Returns:
+            `refused` when it has ended or was told before; `later` when it is at this moment in
+            code that takes a lock, which an exception would leave held for ever.
+        """
+        # A fresh turn: nobody takes this thread's place between the look and the raising.
+        time.sleep(0)
         with self._lock:
             if self._closed or self._asked:
-                return False
+                return "refused"
+            if self._thread_id is not None and _takes_a_lock(self._thread_id):
+                return "later"
             self._asked = True
             if self._thread_id is not None:
                 _set_async_exc(self._thread_id, Interrupted)
-            return True
+            return "raised"
 
     @property
     def thread_id(self) -> int | None:
