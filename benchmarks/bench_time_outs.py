@@ -1,6 +1,6 @@
 """A thousand time-outs at full concurrency, and what each executor costs a job.
 
-    python benchmarks/bench_time_outs.py --url redis://127.0.0.1:6379/15
+    BENCH_URL=redis://127.0.0.1:6379/15 python benchmarks/bench_time_outs.py
 
 A quarter each of the runs is cooperative, asleep, stuck in one call into C for three seconds, and
 swallows every exception for three seconds. Printed: how many runs are recorded as timed out
@@ -12,6 +12,7 @@ plain call of the same function.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import threading
 import time
@@ -45,10 +46,8 @@ def stuck(payload: int) -> None:
 def swallowing(payload: int) -> None:
     until = time.monotonic() + STUCK_S
     while time.monotonic() < until:
-        try:
+        with contextlib.suppress(BaseException):
             time.sleep(0.01)
-        except BaseException:
-            pass
 
 
 @app.job("quick")
@@ -103,9 +102,8 @@ def storm(total: int, concurrency: int) -> None:
         for n, job_id in enumerate(checks)
     )
     print(f"time-outs recorded exactly once   {once} of {total}, in {took_s:.0f} s")
-    print(
-        f"slots before / after              {before} / {after}, strays left {worker.interrupter.strays}"
-    )
+    strays = worker.interrupter.strays
+    print(f"slots before / after              {before} / {after}, strays left {strays}")
     print(f"jobs between them that were right {right} of {total}")
 
 
@@ -129,13 +127,10 @@ def cost(total: int) -> None:
 def main() -> None:
     """Run both and print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--url", required=True)
     parser.add_argument("--total", type=int, default=1000)
     parser.add_argument("--concurrency", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=3000)
     options = parser.parse_args()
-    os.environ["BENCH_URL"] = options.url
-    app._target = options.url
     app.store.destroy()
     storm(options.total, options.concurrency)
     app.store.destroy()
