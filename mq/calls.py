@@ -27,9 +27,9 @@ from mq.connection import (
     store_error,
 )
 from mq.errors import StoreError
+from mq.wire import Argument
 
 T = TypeVar("T")
-Argument = str | bytes | int
 Call = tuple[str, Sequence[Argument]]
 
 _PROBES: tuple[tuple[str, ...], ...] = (

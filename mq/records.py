@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from mq.ids import new_nonce
 from mq.states import JobState, Outcome
 
 RECORD_FIELDS = (
@@ -304,6 +305,46 @@ class Ack:
 
 
 @attrs.frozen
+class ClaimRequest:
+    """What a worker asks for in one claim.
+
+    Args:
+        queues: queues in the order in which they are served.
+        names: job names it has handlers for.
+        token: what the claimed jobs are held under; the caller's own.
+        lock_ms: how long the lock lasts unless it is extended.
+        limit: most jobs to claim, 1 to 100.
+        worker: id of the worker, at most 64 bytes.
+        nonce: names this claim, so that a repeated one is recognised.
+    """
+
+    queues: Sequence[str]
+    names: Sequence[str]
+    token: str
+    lock_ms: int
+    limit: int = 1
+    worker: str = ""
+    nonce: str = attrs.field(factory=new_nonce)
+
+
+@attrs.frozen
+class Extended:
+    """What a heartbeat learns; unpacks as (lost, cancel_requested).
+
+    Args:
+        lost: ids whose token no longer holds them.
+        cancel_requested: ids with a pending cancel; their locks were extended too.
+    """
+
+    lost: tuple[str, ...]
+    cancel_requested: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        """Yield lost and cancel_requested."""
+        return iter((self.lost, self.cancel_requested))
+
+
+@attrs.frozen
 class Claim:
     """What a claim answers.
 
@@ -337,13 +378,3 @@ class Recovered:
     name: str
     worker: str | None
     processed_at: int | None
-
-
-def extra_fields(request: Request) -> list[str]:
-    """Return the extra hash of a request as flat field and value texts."""
-    flat: list[str] = []
-    for key, value in request.metadata.items():
-        flat += (f"metadata:{key}", value)
-    if request.trace:
-        flat += ("trace", request.trace)
-    return flat

@@ -7,16 +7,13 @@ verb raise the typed error of a refusal; batch forms return one outcome word an 
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
-from mq import ids
-from mq.calls import Argument, Call, ScriptCaller, ServerInfo, Waiter
+from mq import ids, wire
+from mq.calls import Call, ScriptCaller, ServerInfo, Waiter
 from mq.clock import Clock, ServerClock
 from mq.connection import REDIS_FAILURES, endpoint_of, store_error
 from mq.doorbell import Doorbell
@@ -27,27 +24,23 @@ from mq.records import (
     Ack,
     Attempt,
     Claim,
+    ClaimRequest,
     Enqueued,
+    Extended,
     JobRecord,
     Recovered,
     Request,
-    extra_fields,
 )
-from mq.states import JobState, Outcome
-from mq.validation import MAX_ID_BYTES, check_name, check_priority
+from mq.states import JobState
+from mq.wire import Argument
 
 if TYPE_CHECKING:
     import redis
 
-ENQUEUE_BATCH = 200
-ENQUEUE_BATCH_BYTES = 4 * 1024 * 1024
-ACK_BATCH = 100
 PROMOTE_BATCH = 50
 SWEEP_BATCH = 50
 COUNT_BATCH = 36
 """Pairs of (queue, name) a counts call reads: 7 sets each, at most 256 sets a script."""
-MAX_HELD_BYTES = 64
-"""Longest token or worker id."""
 _ID_TRIES = 5
 
 REFUSALS: dict[str, type[MQError]] = {
@@ -62,46 +55,6 @@ _REFUSAL_TEXT = {
     "not_found": "no job has the id {id!r}",
     "not_retryable": "job {id} is {state}: only a failed job can be retried",
 }
-
-
-@attrs.frozen
-class ClaimRequest:
-    """What a worker asks for in one claim.
-
-    Args:
-        queues: queues in the order in which they are served.
-        names: job names it has handlers for.
-        token: what the claimed jobs are held under; the caller's own.
-        lock_ms: how long the lock lasts unless it is extended.
-        limit: most jobs to claim, 1 to 100.
-        worker: id of the worker, at most 64 bytes.
-        nonce: names this claim, so that a repeated one is recognised.
-    """
-
-    queues: Sequence[str]
-    names: Sequence[str]
-    token: str
-    lock_ms: int
-    limit: int = 1
-    worker: str = ""
-    nonce: str = attrs.field(factory=ids.new_nonce)
-
-
-@attrs.frozen
-class Extended:
-    """What a heartbeat learns; unpacks as (lost, cancel_requested).
-
-    Args:
-        lost: ids whose token no longer holds them.
-        cancel_requested: ids with a pending cancel; their locks were extended too.
-    """
-
-    lost: tuple[str, ...]
-    cancel_requested: tuple[str, ...]
-
-    def __iter__(self) -> Any:
-        """Yield lost and cancel_requested."""
-        return iter((self.lost, self.cancel_requested))
 
 
 class Store:
@@ -189,7 +142,7 @@ class Store:
     def enqueue_many(self, requests: Iterable[Request]) -> list[Enqueued]:
         """Take jobs in as if one after the other, one round trip a chunk; not one transaction."""
         answers: list[Enqueued] = []
-        for chunk in _chunks(requests):
+        for chunk in wire.chunks(requests):
             answers += self._enqueue_chunk(chunk)
         return answers
 
@@ -201,7 +154,7 @@ class Store:
             call = ids.new_nonce()[:11]
             args: list[Argument] = [self._now()]
             for at, job_id in named:
-                args += _enqueue_item(chunk[at], job_id, f"{call}.{at}")
+                args += wire.enqueue_item(chunk[at], job_id, f"{call}.{at}")
             reply = self._caller.call("enqueue", *args)
             for nth, (at, job_id) in enumerate(named):
                 word, name = reply[1 + 2 * nth], reply[2 + 2 * nth].decode()
@@ -250,7 +203,7 @@ class Store:
             One outcome word an ack, aligned (`lost` and `not_found` are the refusals), and the
             claim.
         """
-        order, batches = _ack_batches(acks)
+        order, batches = wire.ack_batches(acks)
 
         def calls(again: bool) -> list[Call]:
             now = self._now()
@@ -264,13 +217,13 @@ class Store:
         for (_, _), positions, reply in zip(batches, order, replies, strict=False):
             for at, word in zip(positions, reply[1:], strict=True):
                 words[at] = word.decode()
-        return words, _claim_of(replies[-1], claim) if claim else None
+        return words, wire.claim_of(replies[-1], claim) if claim else None
 
     def _claim_args(self, claim: ClaimRequest, repeated: bool, now: str) -> list[Argument]:
         caller = claim.worker or f"{self._anonymous}:{os.getpid()}:{threading.get_ident()}"
         return [
-            now, claim.nonce, int(repeated), caller, _held_as(claim.worker, "worker id"),
-            _held_as(claim.token, "token"), claim.lock_ms, claim.limit,
+            now, claim.nonce, int(repeated), caller, wire.held_as(claim.worker, "worker id"),
+            wire.held_as(claim.token, "token"), claim.lock_ms, claim.limit,
             PROMOTE_BATCH, len(claim.queues), *claim.queues, *claim.names,
         ]  # fmt: skip
 
@@ -278,8 +231,8 @@ class Store:
         """Extend the locks of (id, token) pairs to `lock_ms` from now, even expired ones."""
         lost: list[str] = []
         cancelled: list[str] = []
-        for start in range(0, len(held), ACK_BATCH):
-            batch = held[start : start + ACK_BATCH]
+        for start in range(0, len(held), wire.ACK_BATCH):
+            batch = held[start : start + wire.ACK_BATCH]
             flat = [text for pair in batch for text in pair]
             words = self._caller.call("extend", self._now(), lock_ms, *flat)[1:]
             for (job_id, _), word in zip(batch, words, strict=True):
@@ -417,8 +370,8 @@ class Store:
     def get_states(self, job_ids: Sequence[str]) -> list[JobState | None]:
         """Return where jobs stand, aligned, without reading payloads or exits."""
         states: list[JobState | None] = []
-        for start in range(0, len(job_ids), ACK_BATCH):
-            found = self._get(job_ids[start : start + ACK_BATCH], with_bodies=False)
+        for start in range(0, len(job_ids), wire.ACK_BATCH):
+            found = self._get(job_ids[start : start + wire.ACK_BATCH], with_bodies=False)
             states += (whole[0].state if whole else None for whole in found)
         return states
 
@@ -426,7 +379,7 @@ class Store:
         self, job_ids: Sequence[str], *, with_bodies: bool
     ) -> list[tuple[JobRecord, list[Attempt]] | None]:
         reply = self._caller.call("get", self._now(), int(with_bodies), *job_ids)
-        return [_whole(found) if found else None for found in reply[1:]]
+        return [wire.whole(found) if found else None for found in reply[1:]]
 
     def watch(self, job_id: str) -> str:
         """Mark a job as awaited; `finished` when there is nothing to wait for, or `not_found`."""
@@ -477,116 +430,3 @@ class Store:
 def _refused(word: str, job_id: str, state: str | None = None) -> MQError:
     text = _REFUSAL_TEXT[word].format(id=job_id, state=state)
     return REFUSALS[word](text, job_id=job_id, state=state or None)
-
-
-def _chunks(requests: Iterable[Request]) -> Iterable[list[Request]]:
-    chunk: list[Request] = []
-    size = 0
-    for request in requests:
-        if chunk and (len(chunk) == ENQUEUE_BATCH or size > ENQUEUE_BATCH_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(request)
-        size += len(request.payload)
-    if chunk:
-        yield chunk
-
-
-@functools.lru_cache(maxsize=4096)
-def _named(name: str, what: str) -> str:
-    return check_name(name, what)
-
-
-def _held_as(value: str, what: str) -> str:
-    # Longer, it would take the record out of Redis's compact encoding.
-    if len(value.encode()) > MAX_HELD_BYTES:
-        raise ValueError(f"{what} must be at most {MAX_HELD_BYTES} bytes, got {value[:80]!r}")
-    return value
-
-
-def _enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
-    if request.id is not None and (not 0 < len(job_id) <= MAX_ID_BYTES or "\n" in job_id):
-        raise ValueError(f"job id {job_id[:80]!r} must be 1 to {MAX_ID_BYTES} bytes on one line")
-    check_priority(request.priority)
-    fields: list[Argument] = []
-    if request.attempts_max != 1:
-        fields += ("attempts_max", request.attempts_max)
-    if request.backoff:
-        fields += ("backoff", request.backoff)
-    if request.timeout_ms is not None:
-        fields += ("timeout_ms", request.timeout_ms)
-    extra = extra_fields(request)
-    return [
-        job_id, _named(request.queue, "queue"), _named(request.name, "job name"), nonce,
-        "" if request.run_at is None else request.run_at,
-        "" if request.delay_ms is None else request.delay_ms,
-        request.priority, request.payload,
-        len(fields) // 2, *fields, len(extra) // 2, *extra,
-    ]  # fmt: skip
-
-
-def _ack_batches(
-    acks: Sequence[tuple[str, Ack]],
-) -> tuple[list[list[int]], list[tuple[str, list[Argument]]]]:
-    """Group acks by verb into calls of at most ACK_BATCH; positions tell whose word is whose."""
-    by_verb: dict[str, list[int]] = {}
-    for at, (verb, _) in enumerate(acks):
-        by_verb.setdefault(verb, []).append(at)
-    order: list[list[int]] = []
-    batches: list[tuple[str, list[Argument]]] = []
-    for verb, positions in by_verb.items():
-        for start in range(0, len(positions), ACK_BATCH):
-            part = positions[start : start + ACK_BATCH]
-            args: list[Argument] = []
-            for at in part:
-                args += _ack_item(verb, acks[at][1])
-            order.append(part)
-            batches.append((verb, args))
-    return order, batches
-
-
-def _ack_item(verb: str, ack: Ack) -> tuple[Argument, ...]:
-    if verb == "release":
-        return ack.id, ack.token
-    exit_ = ack.exit
-    return (
-        ack.id, ack.token, ack.worker, ack.summary,
-        int(exit_ is not None), b"" if exit_ is None else exit_, ack.delay_ms,
-    )  # fmt: skip
-
-
-def _claim_of(reply: Sequence[Any], request: ClaimRequest) -> Claim:
-    now = int(reply[1])
-    jobs = tuple(
-        JobRecord.claimed(
-            JobRecord(job_id.decode(), fields, payload, extra),
-            token=request.token,
-            worker=request.worker,
-            processed_at=now,
-        )
-        for job_id, fields, payload, extra in reply[3:]
-    )
-    return Claim(jobs, now, int(reply[2]) if reply[2] else None)
-
-
-def _whole(found: Sequence[Any]) -> tuple[JobRecord, list[Attempt]]:
-    job_id, fields, payload, extra, flat = found
-    ledger = [_attempt(flat[at : at + 5]) for at in range(0, len(flat), 5)]
-    record = JobRecord(job_id.decode(), fields, payload, extra)
-    # The exit of a record is that of the run that ended it, so only a finished one has any.
-    if ledger and record.state.finished:
-        record.exit = ledger[-1].exit
-    return record, ledger
-
-
-def _attempt(flat: Sequence[bytes]) -> Attempt:
-    run, entry, worker, has_exit, exit_ = flat
-    started, finished, outcome = entry.decode().split("|")
-    return Attempt(
-        attempt=int(run),
-        started_at=int(started) if started else None,
-        finished_at=int(finished),
-        outcome=Outcome(outcome),
-        exit=exit_ if has_exit == b"1" else None,
-        worker_id=worker.decode() or None,
-    )

@@ -23,8 +23,8 @@ import attrs
 
 from mq.errors import StoreError
 from mq.ids import new_nonce
-from mq.records import Claim
-from mq.store import REFUSALS, ClaimRequest, Store
+from mq.records import Claim, ClaimRequest
+from mq.store import REFUSALS, Store
 from mq.worker.options import WorkerOptions
 from mq.worker.outage import Outage, Streak, blames_a_record
 from mq.worker.queue_order import QueueOrder

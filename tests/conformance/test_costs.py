@@ -9,9 +9,9 @@ from transitions.invariants import violations
 from transitions.seed import raw
 
 from mq.clock import FakeClock
-from mq.records import Ack
+from mq.records import Ack, ClaimRequest
 from mq.states import JobState
-from mq.store import ClaimRequest, Store
+from mq.store import Store
 
 KUBERNETES_WORKER = "payments-worker-7c9d8b6f5d-x2x9q:1:9f3a".ljust(63, "0")
 MANY, FEWER = 20_000, 4_000

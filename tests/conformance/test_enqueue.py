@@ -14,7 +14,8 @@ from mq.clock import FakeClock
 from mq.errors import StoreError
 from mq.records import Enqueued
 from mq.states import JobState
-from mq.store import ENQUEUE_BATCH, Store
+from mq.store import Store
+from mq.wire import ENQUEUE_BATCH
 
 
 def test_a_job_waits_with_all_that_was_given(store: Store, clock: FakeClock) -> None:

@@ -15,8 +15,8 @@ from transitions.invariants import violations
 from transitions.seed import snapshot
 
 from mq.clock import FakeClock
-from mq.records import Ack
-from mq.store import ClaimRequest, Store
+from mq.records import Ack, ClaimRequest
+from mq.store import Store
 
 Verb = Callable[[Store], Any]
 

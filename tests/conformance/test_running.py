@@ -21,9 +21,10 @@ from transitions.seed import raw, snapshot
 
 from mq.clock import FakeClock
 from mq.errors import JobNotFoundError, LockLostError
-from mq.records import Ack, Attempt
+from mq.records import Ack, Attempt, ClaimRequest
 from mq.states import JobState, Outcome
-from mq.store import ACK_BATCH, SWEEP_BATCH, ClaimRequest, Store
+from mq.store import SWEEP_BATCH, Store
+from mq.wire import ACK_BATCH
 
 SINGLE: dict[str, Callable[[Store, str, str], str]] = {
     "ack_completed": lambda store, job_id, token: store.ack_completed(job_id, token, b"r"),

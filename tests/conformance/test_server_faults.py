@@ -17,9 +17,9 @@ from transitions.seed import raw, snapshot
 
 from mq.clock import FakeClock
 from mq.errors import StoreError
-from mq.records import Ack
+from mq.records import Ack, ClaimRequest
 from mq.states import JobState
-from mq.store import ClaimRequest, Store
+from mq.store import Store
 
 SCRIPT_VERBS: dict[str, Callable[[Store], Any]] = {
     "enqueue": lambda s: s.enqueue(job("other")),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from docs.blocks import DOCS
 
-from mq import app, definitions, job_options, keys, policies, store, validation, worker
+from mq import app, definitions, job_options, keys, policies, store, validation, wire, worker
 from mq.durations import format_ms
 from mq.records import Request
 from mq.worker import fetcher, options, runner
@@ -151,8 +151,8 @@ def test_limits() -> None:
         "one claim": [fetcher.MAX_CLAIM],
         "due jobs promoted by one claim": [store.PROMOTE_BATCH],
         "jobs in one round trip of enqueue_many": [
-            store.ENQUEUE_BATCH,
-            store.ENQUEUE_BATCH_BYTES,
+            wire.ENQUEUE_BATCH,
+            wire.ENQUEUE_BATCH_BYTES,
         ],
         "expired locks dealt with in one sweep call": [store.SWEEP_BATCH],
     }

@@ -18,9 +18,9 @@ from transitions.invariants import unannounced, violations
 from transitions.seed import raw
 
 from mq.clock import FakeClock
-from mq.records import Ack, Request
+from mq.records import Ack, ClaimRequest, Request
 from mq.states import JobState, Outcome
-from mq.store import ClaimRequest, Store
+from mq.store import Store
 
 ACKS = ("ack_completed", "ack_retried", "ack_failed", "ack_cancelled", "release")
 COUNTED = {Outcome.COMPLETED, Outcome.RETRIED, Outcome.FAILED}

@@ -22,6 +22,7 @@ ROWS = (
         "server_binary",
         "server_process",
         "embedded",
+        "wire",
         "connection",
         "calls",
         "doorbell",

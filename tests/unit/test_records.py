@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mq.records import RECORD_FIELDS, Enqueued, JobRecord, Request, extra_fields
+from mq.records import RECORD_FIELDS, Enqueued, JobRecord, Request
 from mq.scripts import script_folder
 from mq.states import JobState
 from mq.store import Store
+from mq.wire import extra_fields
 
 
 def _record(**fields: str) -> JobRecord:

@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+import redis
 from helpers import wait_until
 from worker.build import LONG, PROMPT_S, Gate, finished, idle, opened_after, outcomes, worker_of
 from worker.private_server import PrivateServer
 
 import mq
+from mq.worker.outage import Outage, Streak
 
 Lines = Callable[..., list[str]]
 
@@ -40,6 +42,50 @@ def interrupted(lines: Lines) -> list[str]:
 def resumed(lines: Lines) -> list[str]:
     """The lines that tell of its end."""
     return [line for line in lines() if "goes on" in line]
+
+
+def cut_off() -> mq.StoreError:
+    """What a store raises when its server is gone."""
+    error = mq.StoreError("cannot reach Redis")
+    error.__cause__ = redis.ConnectionError("refused")
+    return error
+
+
+def test_an_outage_that_several_duties_notice_is_told_once(lines: Lines) -> None:
+    """Also when it comes again before all of them have noticed that it was over."""
+    no_pause = threading.Event()
+    no_pause.set()
+    streak = Streak()
+    one, other, third = (Outage(duty, no_pause, streak) for duty in ("one", "other", "third"))
+    for _ in range(3):
+        one.failed(cut_off())
+        other.failed(cut_off())
+    one.worked()
+    assert [line.split()[:2] for line in lines()] == [["one", "interrupted,"], ["one", "goes"]]
+    third.failed(cut_off())
+    other.worked()  # by a call that was answered before the second outage
+    one.failed(cut_off())
+    third.worked()
+    one.worked()
+    assert [line.split()[0] for line in lines()[2:]] == ["third", "third"]
+    assert not any(duty.on for duty in (one, other, third))
+
+
+def test_what_concerns_one_duty_alone_hides_no_outage(lines: Lines) -> None:
+    """A right that is missing for good: told once, and an outage is told beside it."""
+    no_pause = threading.Event()
+    no_pause.set()
+    streak = Streak()
+    one, other = (Outage(duty, no_pause, streak) for duty in ("one", "other"))
+    for _ in range(3):
+        one.failed(mq.StoreError("denies a right"))
+    other.failed(cut_off())
+    other.worked()
+    assert [line.split()[:2] for line in lines()] == [
+        ["one", "interrupted,"],
+        ["other", "interrupted,"],
+        ["other", "goes"],
+    ]
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen, then killed"])
