@@ -20,7 +20,7 @@ demo: $(VENV)/ready-demo
 	@$(BIN)/mq demo
 
 test: $(VENV)/ready-test
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n auto --maxprocesses 4 $(ARGS)
 
 lint: $(VENV)/ready-dev
 	@$(BIN)/ruff check --quiet --output-format concise .

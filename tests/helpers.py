@@ -17,6 +17,18 @@ T = TypeVar("T")
 STEP_S = 0.01
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not, nor one that ends while we look."""
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
 def wait_until(predicate: Callable[[], T], timeout: float = 10, what: str = "") -> T:
     """Wait until the predicate is true and return its value; fail after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout

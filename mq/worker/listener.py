@@ -86,6 +86,8 @@ class Listener(threading.Thread):
                 self._outage.worked()
             except StoreError as error:
                 self._outage.failed(error)
+                # A marker may have been popped for it, and the answer lost with the connection.
+                self._fetcher.look()
         self._waiter.close()
 
     def _listen(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from helpers import Processes, wait_until
+from helpers import Processes, alive, wait_until
 from servers import discover
 
 from mq import embedded, server_binary, server_process
@@ -62,16 +62,6 @@ def script(path: Path, text: str, mode: int = 0o755) -> Path:
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(mode)
     return path
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs: a zombie does not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def client_of(server: EmbeddedServer) -> redis.Redis:

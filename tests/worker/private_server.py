@@ -32,7 +32,9 @@ class PrivateServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = ["--port", "0", "--unixsocket", self.path, "--save", "", "--appendonly", "yes"]
+        options = ["--port", "0", "--unixsocket", self.path, "--save", ""]
+        # Always: a kill must not cost what was answered, and what follows from it.
+        options += ["--appendonly", "yes", "--appendfsync", "always"]
         options += ["--dir", str(self._folder), "--maxmemory-policy", "noeviction"]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -96,7 +96,7 @@ def test_connections_that_are_cut_again_and_again_cost_nothing(app: mq.App, prox
         return number
 
     producer = app.define("note", payload=int, result=int)
-    with worker_of(behind_it, concurrency=4, poll_interval="0.5s", lock_duration="30s"):
+    with worker_of(behind_it, concurrency=4, lock_duration="30s"):
         for round_ in range(10):
             producer.enqueue_many(range(round_ * 20, round_ * 20 + 20))
             proxy.drop_all()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from helpers import Processes, wait_until
+from helpers import Processes, alive, wait_until
 from servers import Server
 from worker import child_jobs
 from worker.build import finished, outcomes, start_worker, worker_of
@@ -74,7 +73,7 @@ def test_a_handler_stuck_in_c_is_killed_after_its_grace(jobs: mq.App) -> None:
         assert defect_of(child_jobs.stuck, job_id).kind == "timeout"
         assert worker.interrupter.strays == 0
         grandchild = int(child_jobs.stuck.poll(job_id).progress)
-        wait_until(lambda: not _runs(grandchild), what="the grandchild to be gone")
+        wait_until(lambda: not alive(grandchild), what="the grandchild to be gone")
         assert child_jobs.where.execute("next", wait=30)
 
 
@@ -104,7 +103,7 @@ def test_children_end_with_their_worker(jobs: mq.App, one_server: Server, proc: 
     )
     child = int(child_jobs.waits.poll(job_id).progress)
     worker.kill()
-    wait_until(lambda: not _runs(child), 15, "the child to end")
+    wait_until(lambda: not alive(child), 15, "the child to end")
 
 
 def test_an_app_that_no_module_holds_is_refused(one_server: Server) -> None:
@@ -116,11 +115,3 @@ def test_an_app_that_no_module_holds_is_refused(one_server: Server) -> None:
 
     with pytest.raises(mq.DefinitionError, match="top level of a module"):
         worker_of(app)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
