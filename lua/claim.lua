@@ -40,9 +40,9 @@ local function claimed_before()
 end
 
 -- Moves due jobs of every name to waiting, in order of (run_at, id), and returns the earliest instant
--- at which a delayed one of these queues falls due.
+-- at which a delayed one of these queues falls due, and that job's id.
 local function promote_due()
-  local next_run_at, room = nil, promote_limit
+  local next_run_at, next_id, room = nil, nil, promote_limit
   for _, queue in ipairs(queues) do
     local key = delayed_key(queue)
     local head = redis.call('ZRANGE', key, '0', '0', 'WITHSCORES')
@@ -62,9 +62,9 @@ local function promote_due()
       head = redis.call('ZRANGE', key, '0', '0', 'WITHSCORES')
     end
     local at = tonumber(head[2])
-    if at and (not next_run_at or at < next_run_at) then next_run_at = at end
+    if at and (not next_run_at or at < next_run_at) then next_run_at, next_id = at, head[1] end
   end
-  return next_run_at
+  return next_run_at, next_id
 end
 
 -- The best `wanted` of one queue across the names asked for, by place in line.
@@ -144,12 +144,16 @@ local function rearm()
 end
 
 local taken = repeated and claimed_before() or {}
-local next_run_at
+local next_run_at, next_id = promote_due()
 if #taken == 0 then
-  next_run_at = promote_due()
   taken = take()
   if #taken > 0 then lock(taken) end
   rearm()
+end
+-- A caller that is full now cannot look when the next delayed job falls due: somebody else must know.
+if next_id and #taken == limit then
+  local job = load_job(next_id)
+  if job and not PAUSED[job.queue] then wake(job.queue, job.name) end
 end
 
 local reply = { 'claimed', NOW_TEXT, next_run_at and text(next_run_at) or '' }

@@ -125,7 +125,7 @@ class App:
         idempotency_key: Callable[[Any], str] | None = None,
         metadata: Callable[[Any], Mapping[str, str]] | None = None,
         retryable: Callable[[Any], bool] | None = None,
-        executor: Executor = "thread",
+        executor: Executor | None = None,
         interrupt: bool = True,
         interrupt_grace: Duration = "5s",
         on_unresponsive: OnUnresponsive = "replace",
@@ -168,7 +168,7 @@ class App:
         idempotency_key: Callable[[P], str] | None = None,
         metadata: Callable[[P], Mapping[str, str]] | None = None,
         retryable: Callable[[Any], bool] | None = None,
-        executor: Executor = "thread",
+        executor: Executor | None = None,
         interrupt: bool = True,
         interrupt_grace: Duration = "5s",
         on_unresponsive: OnUnresponsive = "replace",
@@ -186,7 +186,8 @@ class App:
             idempotency_key: makes the id `<name>/<key>` from the payload.
             metadata: pairs shown and listed with each job.
             retryable: asked for declared errors alone; False skips the rest of the budget.
-            executor: `thread`, or `process` for handlers that must be killable: C code, leaks.
+            executor: `thread`, or `process` for handlers that must be killable: C code, leaks;
+                the worker's own `executor` when it is left out.
             interrupt: whether an exception may be raised in a handler that should end; without
                 it `ctx.cancelled` alone tells.
             interrupt_grace: how long a handler that was told to end may take.

@@ -65,7 +65,7 @@ class Context:
         self.cancelled = Flag()
         self._report = report
         self._ends = None if time_limit_ms is None else time.monotonic() + time_limit_ms / 1000
-        self.deadline = None if time_limit_ms is None else time.time() * 1000 + time_limit_ms
+        self.deadline = None if time_limit_ms is None else int(time.time() * 1000) + time_limit_ms
         """When the time is over, ms since the epoch by this host's clock; None for no limit."""
 
     def time_left(self) -> float | None:
@@ -102,12 +102,18 @@ class Context:
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
-    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log with the run in front of the message and in the record's attributes."""
+        if not self.isEnabledFor(level):
+            return
         extra: Mapping[str, object] = self.extra or {}
-        return f"{extra['job_name']} {extra['job_id']} #{extra['attempt']}: {msg}", {
-            **kwargs,
-            "extra": {**extra, **kwargs.get("extra", {})},
-        }
+        run = f"{extra['job_name']} {extra['job_id']} #{extra['attempt']}"
+        # An id may hold a percent sign, which is one of formatting only when there are arguments.
+        kwargs["extra"] = {**extra, **kwargs.get("extra", {})}
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        run = run.replace("%", "%%") if args else run
+        text = f"{run}: {msg}"
+        self.logger.log(level, text, *args, **kwargs)
 
 
 def current_context() -> Context:

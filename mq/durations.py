@@ -36,12 +36,13 @@ _PART = re.compile(
 _EXAMPLE = 'write it such as "30s", "1h30m", 2.5 (seconds) or a timedelta'
 
 
-def to_ms(value: Duration, what: str) -> int:
+def to_ms(value: Duration, what: str, *, clamp: bool = False) -> int:
     """Return a duration in whole milliseconds.
 
     Args:
         value: a timedelta, a number of seconds, or text such as "2 minutes".
         what: how messages name the value.
+        clamp: whether one over 100 years becomes 100 years instead of an error.
 
     Raises:
         TypeError: for anything that is not a duration (a bool included).
@@ -50,6 +51,8 @@ def to_ms(value: Duration, what: str) -> int:
     exact = _exact_ms(value, what)
     if exact < 0:
         raise ValueError(f"{what} must not be negative, got {_shown(value)}; {_EXAMPLE}")
+    if exact > MAX_DELAY_MS and clamp:
+        return MAX_DELAY_MS
     if exact > MAX_DELAY_MS:
         raise ValueError(f"{what} must be at most 100 years, got {_shown(value)}; {_EXAMPLE}")
     return round(exact)

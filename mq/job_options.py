@@ -72,7 +72,8 @@ class Conduct:
 
     Args:
         retryable: asked for declared errors alone; False skips the rest of the budget.
-        executor: whether handlers run in a thread of the worker or in a child process of it.
+        executor: whether handlers run in a thread of the worker or in a child process of it; None
+            for the worker's own choice.
         interrupt: whether an exception may be raised in a handler that should end.
         interrupt_grace_ms: how long a handler that was told to end may take.
         on_unresponsive: what happens to one that takes longer: its slot is replaced and the run
@@ -81,7 +82,7 @@ class Conduct:
     """
 
     retryable: Callable[[Any], bool] | None = None
-    executor: Executor = "thread"
+    executor: Executor | None = None
     interrupt: bool = True
     interrupt_grace_ms: int = 5_000
     on_unresponsive: OnUnresponsive = "replace"
@@ -92,14 +93,14 @@ class Conduct:
         cls,
         *,
         retryable: Callable[[Any], bool] | None = None,
-        executor: Executor = "thread",
+        executor: Executor | None = None,
         interrupt: bool = True,
         interrupt_grace: Duration = "5s",
         on_unresponsive: OnUnresponsive = "replace",
         on_failure: OnFailure | None = None,
     ) -> Conduct:
         """Check options as written; ValueError or TypeError names the one that is wrong."""
-        if executor not in get_args(Executor):
+        if executor is not None and executor not in get_args(Executor):
             raise ValueError(f"executor must be 'thread' or 'process', got {executor!r}")
         if on_unresponsive not in get_args(OnUnresponsive):
             raise ValueError(

@@ -94,7 +94,7 @@ IMMEDIATE = Backoff()
 
 def fixed(delay: Duration) -> Backoff:
     """Wait the same after every failed run."""
-    return Backoff("fixed", to_ms(delay, "fixed backoff delay"))
+    return Backoff("fixed", to_ms(delay, "fixed backoff delay", clamp=True))
 
 
 def exponential(
@@ -116,9 +116,9 @@ def exponential(
     """
     backoff = Backoff(
         "exponential",
-        to_ms(delay, "exponential backoff delay"),
+        to_ms(delay, "exponential backoff delay", clamp=True),
         _share(factor, "factor", 1.0, MAX_FACTOR),
-        None if max is None else to_ms(max, "exponential backoff max"),
+        None if max is None else to_ms(max, "exponential backoff max", clamp=True),
         _share(jitter, "jitter", 0.0, 1.0),
     )
     size = len(backoff.encode())

@@ -253,6 +253,12 @@ class JobRecord:
         return (self._from_extra(b"trace") or b"").decode()
 
     @property
+    def parent(self) -> str | None:
+        """The flow it is a child of, opaque; None for none."""
+        parent = self._from_extra(b"parent")
+        return None if parent is None else parent.decode()
+
+    @property
     def progress(self) -> bytes | None:
         """What the handler last reported, encoded; None when it never did."""
         return self._from_extra(b"progress")
@@ -346,7 +352,7 @@ class Extended:
 
 @attrs.frozen
 class Claim:
-    """What a claim answers.
+    """What a claim answers; unpacks as (jobs, next_run_at).
 
     Args:
         jobs: the claimed jobs, in the order in which they should start.
@@ -357,6 +363,10 @@ class Claim:
     jobs: tuple[JobRecord, ...]
     now: int
     next_run_at: int | None
+
+    def __iter__(self) -> Iterator[tuple[JobRecord, ...] | int | None]:
+        """Yield jobs and next_run_at."""
+        return iter((self.jobs, self.next_run_at))
 
 
 @attrs.frozen

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
 from mq.durations import Duration, to_ms
-from mq.errors import AwaitTimeoutError, JobCancelledError, JobFailedError, JobNotFoundError
+from mq.errors import (
+    AwaitTimeoutError,
+    DecodeError,
+    JobCancelledError,
+    JobFailedError,
+    JobNotFoundError,
+)
 from mq.records import Attempt, JobRecord
 from mq.states import JobState, Outcome
 
@@ -65,12 +73,17 @@ class TypedAttempt:
 
 def poll(job: Job[Any, R], job_id: str) -> JobStatus[R] | None:
     """Return the status of a job of this definition, or None."""
-    from mq import codec  # late: it loads cattrs
-
     record = job.store.get_job(job_id)
     if record is None:
         return None
     _check_name(job, record)
+    with _decoding(record):
+        return _status(job, record)
+
+
+def _status(job: Job[Any, R], record: JobRecord) -> JobStatus[R]:
+    from mq import codec  # late: it loads cattrs
+
     return JobStatus(
         record.id,
         record.state,
@@ -88,7 +101,18 @@ def attempts(job: Job[Any, Any], job_id: str) -> list[TypedAttempt]:
     if whole is None:
         return []
     _check_name(job, whole[0])
-    return [_typed(job, entry) for entry in whole[1]]
+    with _decoding(whole[0]):
+        return [_typed(job, entry) for entry in whole[1]]
+
+
+@contextlib.contextmanager
+def _decoding(record: JobRecord) -> Iterator[None]:
+    """Say of which job it was that stored bytes no longer fit the declared type."""
+    try:
+        yield
+    except DecodeError as error:
+        error.job_id, error.state = record.id, record.state.value
+        raise
 
 
 def _typed(job: Job[Any, Any], entry: Attempt) -> TypedAttempt:
@@ -153,7 +177,8 @@ def _outcome(job: Job[Any, R], record: JobRecord) -> R:
     state = record.state.value
     if record.state is JobState.CANCELLED:
         raise JobCancelledError(f"job {record.id} was cancelled", job_id=record.id, state=state)
-    ended = None if record.exit is None else job.exit_codec.decode(record.exit)
+    with _decoding(record):
+        ended = None if record.exit is None else job.exit_codec.decode(record.exit)
     if isinstance(ended, Success):
         value: R = ended.value
         return value

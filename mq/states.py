@@ -13,7 +13,7 @@ import enum
 import attrs
 
 
-class JobState(enum.Enum):
+class JobState(enum.StrEnum):
     """Where a job stands; the value is the word stored on the record."""
 
     WAITING = "waiting"
@@ -40,7 +40,7 @@ class JobState(enum.Enum):
 FINISHED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 
 
-class Outcome(enum.Enum):
+class Outcome(enum.StrEnum):
     """How a run ended, as its ledger entry says it."""
 
     COMPLETED = "completed"

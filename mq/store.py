@@ -220,6 +220,7 @@ class Store:
         return words, wire.claim_of(replies[-1], claim) if claim else None
 
     def _claim_args(self, claim: ClaimRequest, repeated: bool, now: str) -> list[Argument]:
+        wire.check_claim(claim.limit, claim.lock_ms)
         caller = claim.worker or f"{self._anonymous}:{os.getpid()}:{threading.get_ident()}"
         return [
             now, claim.nonce, int(repeated), caller, wire.held_as(claim.worker, "worker id"),

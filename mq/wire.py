@@ -6,9 +6,10 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mq.durations import MAX_DELAY_MS
 from mq.records import Ack, Attempt, Claim, ClaimRequest, JobRecord, Request
 from mq.states import Outcome
-from mq.validation import MAX_ID_BYTES, check_name, check_priority
+from mq.validation import MAX_ID_BYTES, check_count, check_name, check_priority
 
 Argument = str | bytes | int
 
@@ -36,6 +37,12 @@ def chunks(requests: Iterable[Request]) -> Iterable[list[Request]]:
 @functools.lru_cache(maxsize=4096)
 def _named(name: str, what: str) -> str:
     return check_name(name, what)
+
+
+def check_claim(limit: int, lock_ms: int) -> None:
+    """Refuse a claim that cannot work, or would hold the server up."""
+    check_count(limit, "limit", 1, ACK_BATCH)
+    check_count(lock_ms, "lock_ms", 1, MAX_DELAY_MS)
 
 
 def held_as(value: str, what: str) -> str:

@@ -29,9 +29,10 @@ local function load_job(id)
   return job
 end
 
--- A counter of the record as a number; an absent one is 0.
+-- A number of the record; 0 when it is absent, or was made unreadable by hand: one broken record must
+-- not stop the scripts that many share.
 local function count_of(job, field)
-  return tonumber(job[field] or 0)
+  return tonumber(job[field] or 0) or 0
 end
 
 for at, field in ipairs(JOB_FIELDS) do FIELD_AT[field] = at end

@@ -12,7 +12,7 @@ local PRIORITY_STEP = 4398046511104
 
 -- A place in line: a higher priority first, then the enqueue order.
 local function place(job)
-  return text(tonumber(job.seq) - count_of(job, 'priority') * PRIORITY_STEP)
+  return text(count_of(job, 'seq') - count_of(job, 'priority') * PRIORITY_STEP)
 end
 
 -- A new place at the back. INCR may grow memory, so it must not be the first write of a script that
@@ -57,7 +57,7 @@ end
 -- The job's score in it.
 local function own_score(job, state)
   if state == 'waiting' then return place(job) end
-  if state == 'delayed' then return job.run_at or job.enqueued_at end
+  if state == 'delayed' then return text(count_of(job, job.run_at and 'run_at' or 'enqueued_at')) end
   if state == 'active' then return job.lock_expires_at end
   return job.finished_at
 end
@@ -74,7 +74,8 @@ local function move(job, state, set, unset)
   job.state = state
   write_later('HSET', job_key(job.id), 'state', state, unpack(set))
   if unset then write_later('HDEL', job_key(job.id), unpack(unset)) end
-  plan(entering, index_key(state, job.queue, job.name), job.enqueued_at, job.id)
+  local since = text(count_of(job, 'enqueued_at'))
+  plan(entering, index_key(state, job.queue, job.name), since, job.id)
   local key = own_set(job, state)
   if key then plan(entering, key, own_score(job, state), job.id) end
   if state == 'waiting' then runnable[#runnable + 1] = job end

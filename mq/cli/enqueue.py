@@ -70,6 +70,8 @@ def enqueue(
       mq enqueue myapp.jobs:app send-invite --from invites.jsonl --priority 5
       generate | mq enqueue myapp.jobs:app send-invite -
     """  # noqa: D301 click's mark: not to be wrapped
+    if payload is None and path is None and stdin is None and not sys.stdin.isatty():
+        stdin = STDIN
     source = path if path is not None else stdin
     _check_sources(payload, path, stdin, job_id)
     job = find_job(load_app(app), app, name)

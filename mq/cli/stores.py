@@ -62,7 +62,7 @@ def _open(url: str | None, prefix: str | None, app: str | None, name: str | None
     from mq.store import Store  # late: it loads redis
 
     try:
-        return Store(url or os.environ.get(URL_VARIABLE), prefix=prefix or "mq")
+        return Store(url or os.environ.get(URL_VARIABLE) or None, prefix=prefix or "mq")
     except ValueError as error:
         raise misuse(str(error)) from None
 

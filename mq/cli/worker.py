@@ -67,6 +67,11 @@ LAST_MOMENTS_S = 3.0
     "--max-strays", type=int, help="Unresponsive threads before it exits with 4.  [default: -c]"
 )
 @click.option(
+    "--executor",
+    type=click.Choice(["thread", "process"]),
+    help="Where handlers run whose definitions do not say.  [default: thread]",
+)
+@click.option(
     "--child-max-runs", type=int, help="Runs before a child process is replaced.  [default: no end]"
 )
 @click.option("--id", help="Name in ledgers and locks.  [default: host:pid:random]")

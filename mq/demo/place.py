@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO
 
 from mq.embedded import EmbeddedServer, EmbeddedUnavailable
+from mq.errors import StoreError
 
 WORKER_GRACE_S = 5.0
 MEMORY_URL = "memory://mq-demo"
@@ -63,6 +65,11 @@ class Place:
         try:
             server = self._left.enter_context(EmbeddedServer.open(folder / "data"))
         except EmbeddedUnavailable as error:
+            if not (find_spec("fakeredis") and find_spec("lupa")):
+                self._left.close()
+                raise StoreError(
+                    f'{error.message}; or pip install "mq[memory]" to run it in memory'
+                ) from None
             self.alone = error.message
         except BaseException:
             self._left.close()

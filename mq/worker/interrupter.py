@@ -109,6 +109,10 @@ class Interrupter:
     def _grace_over(self, run: Run) -> None:
         if run.over or run.reason == "stop":
             return
+        if run.elsewhere and not run.started:
+            # Its child is still starting; the slot ends the run when it is.
+            self._timekeeper.after(AGAIN_S * 100, lambda: self._grace_over(run))
+            return
         if run.kill():
             # Its slot sees the child die and ends the run.
             log.warning(
@@ -130,6 +134,9 @@ class Interrupter:
         with self._lock:
             self._strays += 1
             strays = self._strays
+        if strays > self._max_strays:
+            # Before the slot is free again: a worker that is to end claims nothing more.
+            self._overrun()
         log.warning(
             "job %s: run #%d did not end within %s (%s); its thread is left behind (%d of %d)\n%s",
             run.job_id, run.attempt, format_ms(conduct.interrupt_grace_ms), run.reason,
@@ -138,8 +145,6 @@ class Interrupter:
         if self.executor is not None:
             self.executor.replace(run)
         self._finished(run, ended)
-        if strays > self._max_strays:
-            self._overrun()
 
     def stray_ended(self, run: Run) -> None:
         """Note that an abandoned thread came back after all; what it returned is refused."""

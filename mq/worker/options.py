@@ -6,11 +6,12 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 
 from mq.durations import Duration, to_ms
+from mq.job_options import Executor
 from mq.validation import MAX_ATTEMPTS, check_count, check_name, check_text
 
 MAX_ID_BYTES = 64
@@ -44,6 +45,12 @@ def _queues(value: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
     }
 
 
+def _executor(value: Executor) -> Executor:
+    if value not in get_args(Executor):
+        raise ValueError(f"executor must be 'thread' or 'process', got {value!r}")
+    return value
+
+
 def _id(value: str) -> str:
     return check_text(value, "worker id", max_bytes=MAX_ID_BYTES)
 
@@ -64,6 +71,7 @@ class WorkerOptions:
         shutdown_grace_ms: how long a stop waits for running jobs before it gives them back.
         max_strays: how many threads of unresponsive handlers may be left behind before the worker
             drains and exits; as many as `concurrency` by default.
+        executor: where handlers run whose definitions do not say: `thread` or `process`.
         child_max_runs: how many runs a child process serves before it is replaced.
         burst: end when nothing is runnable instead of waiting for more.
         id: name of the worker in ledgers and locks, at most 64 bytes.
@@ -79,6 +87,7 @@ class WorkerOptions:
     poll_ms: int = 5_000
     shutdown_grace_ms: int = 25_000
     max_strays: int = attrs.field()
+    executor: Executor = "thread"
     child_max_runs: int | None = None
     burst: bool = False
     id: str = attrs.field(factory=make_worker_id)
@@ -105,6 +114,7 @@ _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
         "max_strays",
         lambda v: check_count(v, "max_strays", 0, MAX_CONCURRENCY),
     ),
+    "executor": ("executor", _executor),
     "child_max_runs": (
         "child_max_runs",
         lambda v: check_count(v, "child_max_runs", 1, MAX_ATTEMPTS),

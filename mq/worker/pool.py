@@ -81,7 +81,12 @@ class Worker:
             sorted({job.queue for job in jobs.values()}), 1
         )
         _check_queues(app, store, queues)
-        if any(job.conduct.executor == "process" for job in jobs.values()):
+        in_process = frozenset(
+            name
+            for name, job in jobs.items()
+            if (job.conduct.executor or self.options.executor) == "process"
+        )
+        if in_process:
             reference_of(app)
         self.names = tuple(sorted(jobs))
         self.queues = tuple(queues)
@@ -99,6 +104,7 @@ class Worker:
             app.max_payload_bytes,
             self._began,
             self.children,
+            in_process,
         )
         self.interrupter = Interrupter(
             jobs,
@@ -106,7 +112,7 @@ class Worker:
             self.timekeeper,
             self._finished,
             self.options.max_strays,
-            self._too_many_strays.set,
+            self._overrun,
         )
         self.executor = ThreadExecutor(
             runner, self.options.concurrency, self._finished, self.interrupter.stray_ended
@@ -132,7 +138,29 @@ class Worker:
         self.fetcher.displaced = self.heartbeat.lost
         self.sweeper = StallSweeper(self.store, self.options, streak)
         self.sweeper.requeued = self.fetcher.look
+        self._duties: tuple[threading.Thread, ...] = (
+            self.timekeeper,
+            self.fetcher,
+            self.listener,
+            self.heartbeat,
+            self.sweeper,
+            self.hooks,
+        )
         self._started = False
+
+    def _overrun(self) -> None:
+        self.fetcher.stop_claiming()
+        self._too_many_strays.set()
+
+    @property
+    def strays(self) -> int:
+        """How many threads of handlers that did not end are left behind."""
+        return self.interrupter.strays
+
+    @property
+    def locks_lost(self) -> int:
+        """How many runs have lost their lock."""
+        return self.heartbeat.locks_lost
 
     def _began(self, run: Run) -> None:
         self.interrupter.started(run)
@@ -155,15 +183,8 @@ class Worker:
         )  # fmt: skip
         self._started = True
         self.executor.start()
-        for thread in (
-            self.timekeeper,
-            self.fetcher,
-            self.listener,
-            self.heartbeat,
-            self.sweeper,
-            self.hooks,
-        ):
-            thread.start()
+        for duty in self._duties:
+            duty.start()
 
     def run(self, signals: StopSignals | None = None) -> ExitCode:
         """Work until a signal, or in a burst until nothing is runnable; returns the exit code.
@@ -173,10 +194,15 @@ class Worker:
         """
         signals = signals or StopSignals()
         self.start()
-        while not signals.drain.wait(LOOK_S) and not self._too_many_strays.is_set():
+        broken: list[str] = []
+        while not signals.drain.wait(LOOK_S) and not self._too_many_strays.is_set() and not broken:
+            # A duty that dies of a bug leaves a worker that looks alive and does half its work.
+            broken = [duty.name for duty in self._duties if not duty.is_alive()]
             if self.options.burst and self.fetcher.is_dry:
                 break
-        if not self.stop(force=signals.force):
+        if broken:
+            log.critical("worker %s stops: its %s has died", self.options.id, ", ".join(broken))
+        if not self.stop(force=signals.force) or broken:
             return ExitCode.FORCED
         if self._too_many_strays.is_set():
             return ExitCode.STRAYS
@@ -191,7 +217,7 @@ class Worker:
             force: when set, everything ends at once and locks are left to expire.
 
         Returns:
-            Whether nothing was left behind.
+            Whether it ended in order; False when it was forced.
         """
         if not self._started:
             return True
@@ -239,6 +265,8 @@ class Worker:
             return
         # Whatever these handlers still do is their own affair: no ack will be sent for it.
         left = [run for run in self.runs if run.end()]
+        if not left:
+            return
         for run in left:
             run.lost = True
         acks = [("release", Ack(run.job_id, run.token)) for run in left]

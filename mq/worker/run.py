@@ -47,6 +47,7 @@ class Run:
         "began",
         "cancel_requested",
         "context",
+        "elsewhere",
         "job_id",
         "lost",
         "name",
@@ -72,6 +73,8 @@ class Run:
         self._child: InChild | None = None
         self.reason: Reason | None = None
         """Why its handler was first told to end; None when it was not."""
+        self.elsewhere = False
+        """Whether its handler runs, or will, in a child process."""
         self.cancel_requested = False
         self.lost = False
         self.over = False
@@ -84,6 +87,11 @@ class Run:
                 return False
             self.over = True
             return True
+
+    @property
+    def started(self) -> bool:
+        """Whether its handler has been called."""
+        return self.context is not None
 
     def in_child(self, child: InChild) -> None:
         """Note that the handler runs in a child process; one told to end before hears of it."""

@@ -16,7 +16,7 @@ from mq.durations import format_ms
 from mq.errors import JobFailedError, StoreError
 from mq.policies import Backoff
 from mq.records import Ack
-from mq.worker.invocation import Report, invoke
+from mq.worker.invocation import Report, defect, invoke
 
 if TYPE_CHECKING:
     from mq.definitions import Job
@@ -56,8 +56,8 @@ class Ended:
 class Elsewhere(Protocol):
     """Calls handlers in other processes."""
 
-    def invoke(self, run: Run, context: Context) -> Report:
-        """Run the handler of a run to its end."""
+    def invoke(self, run: Run, begin: Callable[[], Context]) -> Report:
+        """Run the handler of a run to its end; `begin` is called when it is about to start."""
         ...
 
 
@@ -70,7 +70,8 @@ class Runner:
         worker: id of the worker, for the ledger.
         max_bytes: size limit of an encoded result or error.
         started: called when a handler is about to begin.
-        elsewhere: calls the handlers of definitions with `executor="process"`.
+        elsewhere: calls handlers in child processes.
+        process_names: the jobs whose handlers it calls.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Runner:
         max_bytes: int,
         started: Callable[[Run], None],
         elsewhere: Elsewhere,
+        process_names: frozenset[str],
     ) -> None:
         self._jobs = jobs
         self._store = store
@@ -88,13 +90,21 @@ class Runner:
         self._max_bytes = max_bytes
         self._started = started
         self._elsewhere = elsewhere
+        self._process_names = process_names
 
     def run(self, run: Run) -> Ended:
         """Run one job to its end. Never raises: whatever a handler does is an outcome."""
         log.info("run started: %s %s #%d (%s)", run.name, run.job_id, run.attempt, run.record.queue)
         run.began = time.monotonic()
-        ended = self._attempt(run)
-        if not run.over:
+        run.elsewhere = run.name in self._process_names
+        try:
+            ended = self._attempt(run)
+        except BaseException as error:  # noqa: BLE001 a record that cannot be read is no reason to die
+            report = defect(error, "undecodable")
+            ended = self._end(
+                "ack_failed", run, exit_=report.exit, summary=report.summary, error=error
+            )
+        if not run.over and not run.lost:
             self._log_end(run, ended)
         return ended
 
@@ -108,20 +118,18 @@ class Runner:
         log.info(
             "run %s: %s %s #%d in %.0f ms%s",
             _PAST_TENSE[ended.verb], run.name, run.job_id, run.attempt, ended.took_ms,
-            f" ({ended.ack.summary})" if ended.ack.summary else "",
+            # The type alone: a message may repeat what the payload says.
+            f" ({ended.ack.summary.partition(':')[0]})" if ended.ack.summary else "",
         )  # fmt: skip
 
     def _attempt(self, run: Run) -> Ended:
         if run.cancel_requested:
             return self._end("ack_cancelled", run)
         job = self._jobs[run.name]
-        context = run.context = self._context(run)
-        if run.reason is not None or run.lost:
-            context.cancelled.set()
-        self._started(run)
-        if job.conduct.executor == "process":
-            report = self._elsewhere.invoke(run, context)
+        if run.elsewhere:
+            report = self._elsewhere.invoke(run, lambda: self._begin(run))
         else:
+            context = self._begin(run)
             report = invoke(job, run.record.payload, context, run.window, self._max_bytes)
         if report.completed:
             return self._end("ack_completed", run, exit_=report.exit)
@@ -129,9 +137,10 @@ class Runner:
             return self._told(run, report.traceback)
         return self._failed(run, job, report)
 
-    def _context(self, run: Run) -> Context:
+    def _begin(self, run: Run) -> Context:
+        """Make the context of a handler that is about to start; its time counts from here."""
         record = run.record
-        return Context(
+        context = run.context = Context(
             job_id=run.job_id,
             name=run.name,
             queue=record.queue,
@@ -142,6 +151,10 @@ class Runner:
             time_limit_ms=record.timeout_ms,
             report=lambda value: self._report(run, value),
         )
+        if run.reason is not None or run.lost:
+            context.cancelled.set()
+        self._started(run)
+        return context
 
     def _report(self, run: Run, value: Any) -> None:
         encoded = codec.pack_plain(value, MAX_PROGRESS_BYTES, "progress")

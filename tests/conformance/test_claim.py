@@ -317,3 +317,10 @@ def test_many_queues_and_names_at_once(server: Server, clock: FakeClock) -> None
     claim = store.claim(queues, names, TOKEN, LOCK_MS, 100)
     assert [one.queue for one in claim.jobs] == queues
     store.close()
+
+
+def test_a_claim_that_is_full_leaves_the_next_due_time_to_another(store: Store) -> None:
+    """Who has no slot left cannot look when a delayed job falls due, so the next idle one must."""
+    store.enqueue_many([job(delay_ms=60_000), job()])
+    assert len(store.claim([QUEUE], [NAME], "token", LOCK_MS, 1).jobs) == 1
+    assert store.wait([QUEUE], [NAME], 50)

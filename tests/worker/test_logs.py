@@ -58,7 +58,7 @@ def test_each_run_has_one_line_at_its_start_and_one_at_its_end(
             f"run started: odd {job_id} #1 (default)",
             *(
                 [
-                    f"run failed, will retry: odd {job_id} #1 (ValueError: odd)",
+                    f"run failed, will retry: odd {job_id} #1 (ValueError)",
                     f"run started: odd {job_id} #2 (default)",
                     f"run completed: odd {job_id} #2",
                 ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from helpers import Processes, alive, wait_until
 from servers import Server
-from worker import child_jobs
+from worker import child_jobs, slow_child_jobs
 from worker.build import finished, outcomes, start_worker, worker_of
 
 import mq
@@ -85,6 +85,35 @@ def test_clean_up_runs_when_a_child_is_told_to_end(jobs: mq.App) -> None:
         assert finished(jobs.store, job_id, timeout=30) == ["failed"]
         assert child_jobs.spins.poll(job_id).progress == "cleaned up"
         assert child_jobs.where.execute("x", wait=30) == before
+
+
+def test_the_time_of_a_run_counts_from_when_its_child_is_ready(
+    one_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An app that takes longer to import than the time limit still has all of it to run."""
+    monkeypatch.setenv("MQ_URL", one_server.url)
+    app = slow_child_jobs.app
+    with worker_of(app, concurrency=2, executor="process") as worker:
+        pids = {slow_child_jobs.where.execute("x", wait=30) for _ in range(2)}
+        assert os.getpid() not in pids
+        assert worker.strays == 0
+    app.close()
+    app._stores.clear()
+
+
+def test_what_is_said_of_an_earlier_run_does_not_reach_the_next(jobs: mq.App) -> None:
+    """A child outlives its runs; a late interrupt or kill of one must not touch another."""
+    with worker_of(jobs, concurrency=1) as worker:
+        child_jobs.where.execute("x", wait=30)
+        child = next(iter(worker.children._children))
+        late = child.begin()
+        child_jobs.where.execute("x", wait=30)
+        late.tell()
+        late.interrupt()
+        late.kill()
+        before = child_jobs.where.execute("x", wait=30)
+        assert child_jobs.where.execute("x", wait=30) == before
+        assert child.alive
 
 
 def test_children_recycle_after_so_many_runs(jobs: mq.App) -> None:

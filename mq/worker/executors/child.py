@@ -1,8 +1,9 @@
 """The child process of the process executor: imports the app, then runs its handlers.
 
-Started by `process.py`. The main thread runs handlers, so that SIGTERM can interrupt one: Python
-runs signal handlers there, between two bytecodes. A second thread reads what the worker says. When
-the worker is gone the child kills its process group: nobody is left who could use what it does.
+Started by `process.py`. The main thread runs handlers, so that a signal can interrupt one: Python
+runs signal handlers there, between two bytecodes. A second thread reads what the worker says, and
+sends the signal. When the worker is gone the child kills its process group: nobody is left who
+could use what it does.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ from mq.worker.invocation import invoke
 
 
 class SignalWindow(Window):
-    """A window that SIGTERM interrupts, which is handled in the very thread the handler runs in."""
+    """A window that a signal interrupts, handled in the very thread the handler runs in."""
 
     def signalled(self) -> None:
-        """Raise Interrupted here and now if the handler runs."""
+        """Raise Interrupted here and now if the handler runs, else as soon as it begins."""
         # No lock: this thread may hold it at this moment, and nobody else touches the flags.
-        if self._thread_id is not None and not self._closed and not self._asked:
-            self._asked = True
-            raise Interrupted("told to end by SIGTERM")
+        if self._closed or self._asked:
+            return
+        self._asked = True
+        if self._thread_id is not None:
+            raise Interrupted("told to end")
 
     def _close(self) -> None:
         self._closed = True
@@ -48,6 +51,9 @@ class SignalWindow(Window):
 class Child:
     """Serves one worker over its end of a socket.
 
+    Runs are numbered. What the worker says about one may arrive before it began or after it ended,
+    and must never touch another.
+
     Args:
         frames: the socket.
     """
@@ -55,6 +61,10 @@ class Child:
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._orders: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._run_number = 0
+        self._told_number = 0
+        self._interrupted_number = 0
         self._context: Context | None = None
         self._window: SignalWindow | None = None
 
@@ -79,26 +89,39 @@ class Child:
 
     def _on_term(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self._window is not None:
+        if self._window is not None and self._interrupted_number == self._run_number:
             self._window.signalled()
 
     def _read(self) -> None:
         while (message := self._frames.receive()) is not None:
             if message[0] == "run":
                 self._orders.put(message)
-            elif self._context is not None:
-                self._context.cancelled.set()
+                continue
+            kind, number = message
+            with self._lock:
+                if kind == "told":
+                    self._told_number = number
+                    if self._context is not None and self._run_number == number:
+                        self._context.cancelled.set()
+                else:
+                    self._interrupted_number = number
+                    if self._window is not None and self._run_number == number:
+                        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     def _run(self, app: App, order: list[Any], max_bytes: int) -> None:
-        _, payload, fields = order
-        context = self._context = Context(
-            **fields, report=lambda value: self._frames.send("progress", value)
-        )
+        _, number, payload, fields = order
+        context = Context(**fields, report=lambda value: self._frames.send("progress", value))
         window = SignalWindow()
-        self._window = window
+        with self._lock:
+            self._run_number, self._context, self._window = number, context, window
+            if self._told_number == number:
+                context.cancelled.set()
+            if self._interrupted_number == number:
+                window.signalled()
         report = invoke(app.jobs[context.name], payload, context, window, max_bytes)
-        self._window = self._context = None
+        with self._lock:
+            self._context = self._window = None
         self._frames.send(
             "ended", report.completed, report.exit, report.summary, report.traceback,
             report.spent, report.interrupted,

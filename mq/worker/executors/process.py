@@ -17,12 +17,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mq.context import Context
+import attrs
+
+from mq.context import Context, Interrupted
 from mq.errors import DefinitionError
 from mq.worker.executors.frames import Frames
 from mq.worker.invocation import Report, defect
@@ -66,6 +68,8 @@ class ChildProcess:
                 start_new_session=True,
             )
         self._frames = Frames(ours)
+        self._lock = threading.Lock()
+        self._current = 0
         self.runs = 0
         with contextlib.suppress(OSError):
             self._frames.send("setup", *setup)
@@ -74,11 +78,17 @@ class ChildProcess:
             self.close()
             raise ChildNotStarted(answer[1] if answer else self.end())
 
+    def begin(self) -> ChildRun:
+        """Take the next run; what is said of an earlier one does not reach it."""
+        with self._lock:
+            self.runs += 1
+            self._current = self.runs
+        return ChildRun(self, self.runs)
+
     def invoke(self, payload: bytes | None, context: Context, fields: dict[str, Any]) -> Report:
-        """Run one handler to its end, or to the child's."""
-        self.runs += 1
+        """Run the handler of the run that began, to its end or to the child's."""
         try:
-            self._frames.send("run", payload, fields)
+            self._frames.send("run", self._current, payload, fields)
             while (message := self._frames.receive()) is not None:
                 if message[0] == "progress":
                     context.progress(message[1])
@@ -86,7 +96,21 @@ class ChildProcess:
                     return Report(*message[1:])
         except OSError:
             pass
+        finally:
+            with self._lock:
+                self._current = 0
         return defect(ChildDied(self.end()), "exited")
+
+    def say(self, kind: str, number: int) -> None:
+        """Say something about a run."""
+        with contextlib.suppress(OSError):
+            self._frames.send(kind, number)
+
+    def kill_run(self, number: int) -> None:
+        """Kill the child if that run is the one it is in."""
+        with self._lock:
+            if self._current == number:
+                self.kill()
 
     def end(self) -> str:
         """Reap a dead child and say how it died."""
@@ -108,16 +132,6 @@ class ChildProcess:
         """Whether it runs."""
         return self._process.poll() is None
 
-    def tell(self) -> None:
-        """Set `ctx.cancelled` in the child."""
-        with contextlib.suppress(OSError):
-            self._frames.send("told")
-
-    def interrupt(self) -> None:
-        """Raise Interrupted in the handler."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGTERM)
-
     def kill(self) -> None:
         """Kill the child and all it started."""
         with contextlib.suppress(ProcessLookupError):
@@ -128,6 +142,26 @@ class ChildProcess:
         self.kill()
         self._process.wait()
         self._frames.close()
+
+
+@attrs.frozen
+class ChildRun:
+    """One run in a child, as those see it who may end it."""
+
+    _child: ChildProcess
+    _number: int
+
+    def tell(self) -> None:
+        """Set the handler's `ctx.cancelled`."""
+        self._child.say("told", self._number)
+
+    def interrupt(self) -> None:
+        """Raise Interrupted in the handler."""
+        self._child.say("interrupt", self._number)
+
+    def kill(self) -> None:
+        """Kill the child's process group."""
+        self._child.kill_run(self._number)
 
 
 class ProcessExecutor:
@@ -151,14 +185,19 @@ class ProcessExecutor:
         self._lock = threading.Lock()
         self._children: set[ChildProcess] = set()
 
-    def invoke(self, run: Run, context: Context) -> Report:
-        """Run the handler of a run in this slot's child."""
+    def invoke(self, run: Run, begin: Callable[[], Context]) -> Report:
+        """Run the handler of a run in this slot's child, once that is ready."""
         try:
             child = self._child()
         except ChildNotStarted as error:
             log.warning("no child process for job %s: %s", run.name, error)
+            begin()
             return defect(error, "exited")
-        run.in_child(child)
+        if run.over or run.reason is not None or run.cancel_requested:
+            # Told to end while the child was starting: nothing has run, and nothing will.
+            return attrs.evolve(defect(Interrupted(), "exited"), interrupted=True)
+        context = begin()
+        run.in_child(child.begin())
         fields = {
             "job_id": context.job_id,
             "name": context.name,
