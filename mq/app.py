@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+import attrs
+
 from mq.definitions import Handler, Job
 from mq.durations import Duration
 from mq.errors import DefinitionError
 from mq.job_options import Conduct, Executor, OnFailure, OnUnresponsive, Policies
 from mq.policies import Backoff
 from mq.signatures import Signature, read_signature
-from mq.validation import check_job_name, check_name
+from mq.validation import check_count, check_job_name, check_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +55,7 @@ class App:
         clock: Clock | None = None,
         **settings: Any,
     ) -> None:
-        self.max_payload_bytes = max_payload_bytes
+        self.max_payload_bytes = check_count(max_payload_bytes, "max_payload_bytes", 1, 2**29)
         self.jobs: dict[str, Job[Any, Any]] = {}
         self._target = url
         self._options = {"prefix": prefix, "clock": clock, **settings}
@@ -96,8 +98,8 @@ class App:
         if name == DEFAULT_STORE and name not in self._stores:
             from mq.store import Store  # late: it loads redis, which defining jobs does not need
 
-            target = self._target if self._target is not None else os.environ.get("MQ_URL")
-            self._stores[name] = Store(target or DEFAULT_URL, **self._options)
+            target = self._target or os.environ.get("MQ_URL") or DEFAULT_URL
+            self._stores[name] = Store(target, **self._options)
         try:
             return self._stores[name]
         except KeyError:
@@ -201,6 +203,12 @@ class App:
         Raises:
             DefinitionError: the definition cannot work; names the field and the fix.
         """
+        unknown = sorted(set(policies) - set(attrs.fields_dict(Policies)) - {"timeout", "delay"})
+        if unknown:
+            known = "queue, priority, attempts, backoff, timeout, delay"
+            raise DefinitionError(
+                f"job {name!r}: {unknown[0]!r} is not an option: use {known} or those of App.define"
+            )
         try:
             checked = check_job_name(name)
             defaults = Policies.of(**policies)

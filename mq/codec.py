@@ -147,7 +147,9 @@ class ExitCodec(ExitWires):
         if wire is not None and len(data := _pack(wire)) <= limit_bytes:
             return data, "failure"
         text = describe(error)
-        return encode_defect(text.type, text.message, text.traceback), "defect"
+        # A declared error that cannot travel as itself says so.
+        kind: DefectKind = "unencodable" if type(error) in self.errors else "raised"
+        return encode_defect(text.type, text.message, text.traceback, kind), "defect"
 
     def decode(self, data: bytes) -> Exit:
         """Return a stored exit; raises DecodeError when it no longer fits the declared types."""

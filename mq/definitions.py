@@ -14,7 +14,7 @@ import attrs
 
 from mq import results
 from mq.durations import Duration
-from mq.errors import DefinitionError, JobIdConflictError
+from mq.errors import DefinitionError, JobIdConflictError, PayloadError
 from mq.job_options import Conduct, Policies
 from mq.policies import Backoff
 from mq.records import Request
@@ -69,11 +69,15 @@ class Job(Generic[P, R]):
     ) -> None:
         from mq import codec  # late: it loads cattrs, which `import mq` does not need
 
+        for option, given in (("idempotency_key", idempotency_key), ("metadata", metadata)):
+            if given is not None and not callable(given):
+                raise DefinitionError(f"job {name!r}: {option} must be a function, got {given!r}")
         self.app = app
         self.name = name
         self.store_name = store
         self.policies = policies
         self.conduct = conduct
+        self.payload_type = payload
         self.payload_codec: TypeCodec = codec.codec_for(payload, f"payload of job {name!r}")
         result_codec = codec.codec_for(result, f"result of job {name!r}")
         self.exit_codec: ExitCodec = codec.ExitCodec(result_codec, codec.check_error_types(error))
@@ -96,7 +100,9 @@ class Job(Generic[P, R]):
         """Set the function a worker runs; used as a decorator apart from the definition."""
         if self.function is not None:
             raise DefinitionError(f"job {self.name!r} has a handler already: {self.function!r}")
-        self.passes_context = read_signature(function, self.name).passes_context
+        signature = read_signature(function, self.name)
+        signature.check_payload(self.payload_type)
+        self.passes_context = signature.passes_context
         self.function = function
         return function
 
@@ -147,7 +153,14 @@ class Job(Generic[P, R]):
             return check_job_id(job_id)
         if self._idempotency_key is None:
             return None
-        return check_job_id(f"{self.name}/{self._idempotency_key(payload)}")
+        key: object = self._idempotency_key(payload)
+        if not isinstance(key, str) or not key:
+            raise PayloadError(
+                "$",
+                f"idempotency_key gave {key!r}: return text that is not empty",
+                what=f"payload of job {self.name!r}",
+            )
+        return check_job_id(f"{self.name}/{key}")
 
     def _metadata_of(self, payload: P, given: Mapping[str, str] | None) -> dict[str, str]:
         if self._metadata is None and not given:

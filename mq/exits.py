@@ -130,7 +130,9 @@ class ExitWires:
             rebuilt = arm.from_wire(wire)
         except Exception:  # noqa: BLE001
             return None
-        return [_FAILURE, type(error).__name__, wire] if type(rebuilt) is type(error) else None
+        # Some classes keep what their args do not say: OSError its filename.
+        same = type(rebuilt) is type(error) and str(rebuilt) == str(error)
+        return [_FAILURE, type(error).__name__, wire] if same else None
 
     def read(self, wire: Any) -> Exit:
         """Return the exit of plain data; raises DecodeError when it no longer fits."""

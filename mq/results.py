@@ -184,7 +184,8 @@ def _outcome(job: Job[Any, R], record: JobRecord) -> R:
         return value
     if isinstance(ended, Failure):
         raise ended.error
-    reason = record.failed_reason or record.error or "no reason was recorded"
+    told = None if ended is None else f"{ended.type}: {ended.message[:500]}"
+    reason = record.failed_reason or told or record.error or "no reason was recorded"
     raise JobFailedError(
         f"job {record.id} ({record.name}) failed: {reason}",
         failed_reason=record.failed_reason,

@@ -37,6 +37,17 @@ class Signature:
             )
         return self._payload
 
+    def check_payload(self, declared: Any) -> None:
+        """Refuse a handler whose parameter is a class that payloads of the job never are."""
+        taken = self._payload
+        if taken is _MISSING or not (inspect.isclass(taken) and inspect.isclass(declared)):
+            return
+        if not issubclass(declared, taken) and not (taken is float and declared is int):
+            raise DefinitionError(
+                f"handler of job {self.job_name!r} takes {taken.__name__}, but the job's payload"
+                f" is {declared.__name__}: make them one"
+            )
+
     def result(self) -> Any:
         """Return the result type, or raise DefinitionError when it is not annotated."""
         if self._result is _MISSING:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import attrs
 import click
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from mq.records import Request
 
 STDIN = "-"
+SOURCES = "give exactly one of --payload JSON, --from FILE and - (stdin)"
 LINE_ROOM = 8
 """A line may be this many times as long as an encoded payload: JSON escapes take six bytes."""
 
@@ -70,7 +73,8 @@ def enqueue(
       mq enqueue myapp.jobs:app send-invite --from invites.jsonl --priority 5
       generate | mq enqueue myapp.jobs:app send-invite -
     """  # noqa: D301 click's mark: not to be wrapped
-    if payload is None and path is None and stdin is None and not sys.stdin.isatty():
+    unasked = payload is None and path is None and stdin is None and _is_fed(sys.stdin)
+    if unasked:
         stdin = STDIN
     source = path if path is not None else stdin
     _check_sources(payload, path, stdin, job_id)
@@ -81,14 +85,14 @@ def enqueue(
         return _enqueue_one(job, payload, {**given, "job_id": job_id}, as_json)
     with _opened(source or STDIN) as (stream, label):
         reach(job.store, to_write=True)
-        return _Bulk(job, given, label).run(stream, as_json)
+        return _Bulk(job, given, label, unasked).run(stream, as_json)
 
 
 def _check_sources(
     payload: str | None, path: str | None, stdin: str | None, job_id: str | None
 ) -> None:
     if sum(one is not None for one in (payload, path, stdin)) != 1:
-        raise misuse("give exactly one of --payload JSON, --from FILE and - (stdin)")
+        raise misuse(SOURCES)
     if job_id is not None and payload is None:
         raise misuse("--job-id names a single job: give it with --payload")
 
@@ -123,6 +127,15 @@ def _enqueue_one(job: Job[Any, Any], text: str, options: dict[str, Any], as_json
     return 0
 
 
+def _is_fed(stream: TextIO) -> bool:
+    """Whether somebody gave it a file or a pipe: a terminal or /dev/null says nothing."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
+
+
 @contextmanager
 def _opened(source: str) -> Iterator[tuple[BinaryIO, str]]:
     if source == STDIN:
@@ -143,6 +156,8 @@ class _Bulk:
     job: Job[Any, Any]
     options: dict[str, Any]
     label: str
+    unasked: bool = False
+    """Whether stdin is read only because nothing else was named."""
     enqueued: int = 0
     duplicates: int = 0
     refused: int = 0
@@ -159,8 +174,12 @@ class _Bulk:
                     f"cannot read {self.label}: {error.strerror}; {self._so_far}"
                 ) from None
             except KeyboardInterrupt:
-                complain(f"interrupted; {self._so_far}")
+                complain(
+                    f"interrupted; at least {self._so_far}, of the batch under way some may be"
+                )
                 raise
+        if self.unasked and not self.enqueued + self.duplicates + self.refused:
+            raise misuse(SOURCES)
         return self._report(as_json)
 
     @property

@@ -281,7 +281,7 @@ class Fetcher(threading.Thread):
         self._runs.drop(run)
         if word in REFUSALS:
             log.warning(
-                "job %s: the ack of run #%d was refused (%s); another run counts instead",
+                "job %s: the ack of run #%d was refused (%s): it is no longer this run's to end",
                 run.job_id, run.attempt, word,
             )  # fmt: skip
         self.landed(run, end, word)

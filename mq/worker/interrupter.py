@@ -97,9 +97,11 @@ class Interrupter:
             return
         run.reason = reason
         conduct = self._jobs[run.name].conduct
-        run.tell()
+        # In this order a handler that waits for the flag is interrupted in its wait; the other way
+        # round it could wake, return as if its time had not been over, and be taken at its word.
         if conduct.interrupt:
             self._raise(run)
+        run.tell()
         self._timekeeper.after(conduct.interrupt_grace_ms / 1000, lambda: self._grace_over(run))
 
     def _raise(self, run: Run) -> None:

@@ -105,8 +105,8 @@ class Run:
     def tell(self) -> None:
         """Set the handler's `ctx.cancelled`, now or as soon as it has one."""
         context = self.context
-        # A handler interrupted in a wait for the flag may have left the flag's lock held; once it
-        # is set, nobody needs that lock.
+        # Once the flag is set nobody takes its lock again: a handler that was interrupted in a wait
+        # for it may have left it held.
         if context is not None and not context.cancelled.is_set():
             context.cancelled.set()
         if self._child is not None:

@@ -176,4 +176,6 @@ def test_ctrl_c_ends_with_130_and_says_how_far_it_came(cli: Cli, store: Store) -
         assert process.wait(30) == 130
         assert process.stderr is not None
         told = process.stderr.read().decode()
-    assert told.strip() == "mq: interrupted; 1 jobs were enqueued"
+    assert told.strip() == (
+        "mq: interrupted; at least 1 jobs were enqueued, of the batch under way some may be"
+    )

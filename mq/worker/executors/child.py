@@ -71,6 +71,7 @@ class Child:
     def serve(self) -> None:
         """Import the app as told, then run handlers until the worker is gone."""
         signal.signal(signal.SIGTERM, self._on_term)
+        os.register_at_fork(after_in_child=self._leave_to_parent)
         setup = self._frames.receive()
         if setup is None:
             return
@@ -86,6 +87,11 @@ class Child:
         self._frames.send("ready")
         while True:
             self._run(app, self._orders.get(), max_bytes)
+
+    def _leave_to_parent(self) -> None:
+        """Make a process that a handler forked neither answer nor listen to the worker."""
+        self._frames.forget()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _on_term(self, number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -111,7 +117,9 @@ class Child:
 
     def _run(self, app: App, order: list[Any], max_bytes: int) -> None:
         _, number, payload, fields = order
-        context = Context(**fields, report=lambda value: self._frames.send("progress", value))
+        context = Context(
+            **fields, report=lambda value: self._frames.send("progress", number, value)
+        )
         window = SignalWindow()
         with self._lock:
             self._run_number, self._context, self._window = number, context, window
@@ -123,7 +131,7 @@ class Child:
         with self._lock:
             self._context = self._window = None
         self._frames.send(
-            "ended", report.completed, report.exit, report.summary, report.traceback,
+            "ended", number, report.completed, report.exit, report.summary, report.traceback,
             report.spent, report.interrupted,
         )  # fmt: skip
 

@@ -46,6 +46,10 @@ class Frames:
         message: list[Any] = codec.unpack_plain(data)
         return message
 
+    def forget(self) -> None:
+        """Let go of this end in a forked process, which shares it with its parent."""
+        self._socket.detach()
+
     def close(self) -> None:
         """Close this end."""
         # Another thread may be in a read, which holds the buffer's lock; this ends it.

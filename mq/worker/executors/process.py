@@ -90,10 +90,14 @@ class ChildProcess:
         try:
             self._frames.send("run", self._current, payload, fields)
             while (message := self._frames.receive()) is not None:
-                if message[0] == "progress":
-                    context.progress(message[1])
+                kind, number, *rest = message
+                if number != self._current:
+                    # Nobody knows whose answers come next from a child that has lost count.
+                    self.kill()
+                elif kind == "progress":
+                    context.progress(rest[0])
                 else:
-                    return Report(*message[1:])
+                    return Report(*rest)
         except OSError:
             pass
         finally:
