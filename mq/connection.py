@@ -133,7 +133,7 @@ def _check_url(url: str, scheme: str) -> None:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise _bad_url("the part before the host does not parse") from None
+        raise _bad_url("what stands before the database does not parse") from None
     if "@" in parts.path + parts.query + parts.fragment or parts.fragment:
         raise _bad_url("it has an @ or # behind the host")
     if scheme == "unix":

@@ -323,6 +323,8 @@ def _runnable(app: App, store: str) -> dict[str, Job[Any, Any]]:
 
 def _check_queues(app: App, store: str, queues: dict[str, int]) -> None:
     for queue in queues:
+        if queue not in {job.queue for job in app.jobs.values()}:
+            log.warning("queue %s is the default of no job here; only jobs sent to it come", queue)
         owners = {job.store_name for job in app.jobs.values() if job.queue == queue}
         if owners and store not in owners:
             raise DefinitionError(

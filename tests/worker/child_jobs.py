@@ -41,6 +41,14 @@ def reports(payload: str, ctx: mq.Context) -> None:
     ctx.progress({"half": True})
 
 
+@app.job("forks", executor="process")
+def forks(payload: int) -> int:
+    """Return twice when told to, in two processes."""
+    if payload == 9:
+        os.fork()
+    return payload
+
+
 @app.job("dies", executor="process")
 def dies(payload: str) -> None:
     """End the process in one of several ways."""

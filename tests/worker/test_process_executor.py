@@ -116,6 +116,13 @@ def test_what_is_said_of_an_earlier_run_does_not_reach_the_next(jobs: mq.App) ->
         assert child.alive
 
 
+def test_a_handler_that_forks_does_not_answer_twice(jobs: mq.App) -> None:
+    """The copy has lost the socket: every later answer is still that of its own run."""
+    with worker_of(jobs, concurrency=1):
+        for payload in (1, 9, 3, 4, 9, 5):
+            assert child_jobs.forks.execute(payload, wait=30) == payload
+
+
 def test_children_recycle_after_so_many_runs(jobs: mq.App) -> None:
     """A leak lives no longer than `child_max_runs` runs."""
     with worker_of(jobs, concurrency=1, child_max_runs=2):

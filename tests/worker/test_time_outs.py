@@ -96,6 +96,20 @@ def test_a_handlers_own_time_out_is_an_ordinary_failure(app: mq.App, error: Base
     assert defect_of(raises, job_id).kind == "raised"
 
 
+def test_a_sleep_that_the_end_of_the_time_cut_short_is_a_time_out(app: mq.App) -> None:
+    """What a handler would return after half a sleep is not taken for its result."""
+
+    @app.job("sleeper", timeout="150ms")
+    def sleeper(payload: str, ctx: mq.Context) -> str:
+        ctx.sleep(30)
+        return "as if it had slept"
+
+    with worker_of(app, concurrency=4):
+        ids = sleeper.enqueue_many([""] * 8)
+        assert set(finished(app.store, *ids)) == {"failed"}
+    assert {defect_of(sleeper, job_id).kind for job_id in ids} == {"timeout"}
+
+
 def test_a_value_returned_within_the_grace_stands(app: mq.App) -> None:
     """An interrupt that the handler outlived does not take away what it returned."""
 
