@@ -7,11 +7,12 @@ than a blocking read) must not depend on how somebody else configured it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import threading
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 import redis
@@ -113,27 +114,35 @@ def _from_url(url: str, settings: Mapping[str, Any]) -> Endpoint:
     if scheme == "memory":
         return _memory(url.partition("://")[2])
     _check_url(url, scheme)
-    try:
+    pool: redis.ConnectionPool | None = None
+    with contextlib.suppress(ValueError, TypeError):
         pool = redis.ConnectionPool.from_url(url)
-    except (ValueError, TypeError):
-        raise _bad_url("it does not parse") from None
+    if pool is None:
+        raise _bad_url("it does not parse")
     return _endpoint(pool.connection_class, {**pool.connection_kwargs, **settings})
 
 
 def _bad_url(reason: str) -> StoreError:
-    # The text of the URL, and of urllib's own error, may hold the password or a part of it.
+    # The text of the URL, and of urllib's own error, may hold the password or a part of it: neither
+    # is shown, and the error is raised where no other is being handled that could be shown with it.
     return StoreError(
         f"Redis URL is not usable, {reason}: percent-encode reserved characters such as # / ? @ : %"
         " in user and password, or pass username= and password= as settings"
     )
 
 
-def _check_url(url: str, scheme: str) -> None:
+def _split(url: str) -> tuple[SplitResult | None, int | None]:
     try:
         parts = urlsplit(url)
-        port = parts.port
+        return parts, parts.port
     except ValueError:
-        raise _bad_url("what stands before the database does not parse") from None
+        return None, None
+
+
+def _check_url(url: str, scheme: str) -> None:
+    parts, port = _split(url)
+    if parts is None:
+        raise _bad_url("what stands before the database does not parse")
     if "@" in parts.path + parts.query + parts.fragment or parts.fragment:
         raise _bad_url("it has an @ or # behind the host")
     if scheme == "unix":

@@ -41,6 +41,7 @@ class Request:
         timeout_ms: limit of one run; None for no limit.
         metadata: pairs shown and listed with the job.
         trace: the producer's trace context, opaque; empty for none.
+        parent: the flow it is a child of, opaque; empty for none.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Request:
     timeout_ms: int | None = None
     metadata: Mapping[str, str] = attrs.field(factory=dict)
     trace: str = ""
+    parent: str = ""
 
 
 @attrs.frozen
@@ -253,10 +255,9 @@ class JobRecord:
         return (self._from_extra(b"trace") or b"").decode()
 
     @property
-    def parent(self) -> str | None:
-        """The flow it is a child of, opaque; None for none."""
-        parent = self._from_extra(b"parent")
-        return None if parent is None else parent.decode()
+    def parent(self) -> str:
+        """The flow it is a child of, opaque; empty for none."""
+        return (self._from_extra(b"parent") or b"").decode()
 
     @property
     def progress(self) -> bytes | None:

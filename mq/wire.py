@@ -149,6 +149,7 @@ def extra_fields(request: Request) -> list[str]:
     flat: list[str] = []
     for key, value in request.metadata.items():
         flat += (f"metadata:{key}", value)
-    if request.trace:
-        flat += ("trace", request.trace)
+    for field, value in (("trace", request.trace), ("parent", request.parent)):
+        if value:
+            flat += (field, value)
     return flat
