@@ -9,6 +9,9 @@ import pytest
 from helpers import Processes
 from servers import Backend, Server, ServerPool, complaint, discover
 
+from mq.clock import FakeClock
+from mq.store import Store
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to run in CI without a server that CI has to have."""
@@ -69,3 +72,17 @@ def proc(tmp_path: Path) -> Iterator[Processes]:
     processes = Processes(tmp_path)
     yield processes
     processes.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that moves only when told."""
+    return FakeClock()
+
+
+@pytest.fixture
+def store(server: Server, clock: FakeClock) -> Iterator[Store]:
+    """An empty store on each back end."""
+    opened = Store(server.url, clock=clock)
+    yield opened
+    opened.close()

@@ -12,20 +12,6 @@ from mq.store import Store
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    """A clock that moves only when told."""
-    return FakeClock()
-
-
-@pytest.fixture
-def store(server: Server, clock: FakeClock) -> Iterator[Store]:
-    """An empty store on each back end."""
-    opened = Store(server.url, clock=clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def real_store(real_server: Server, clock: FakeClock) -> Iterator[Store]:
     """An empty store on each real server."""
     opened = Store(real_server.url, clock=clock)
