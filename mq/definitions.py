@@ -235,20 +235,24 @@ class Job(Generic[P, R]):
         after the other; it is not one transaction. The options are those of `enqueue`, the same
         for all.
         """
-        requests = [
-            self.request(
-                payload,
-                queue=queue,
-                metadata=metadata,
-                delay=delay,
-                at=at,
-                priority=priority,
-                attempts=attempts,
-                backoff=backoff,
-                timeout=timeout,
-            )
-            for payload in payloads
-        ]
+        requests = []
+        for nth, payload in enumerate(payloads):
+            try:
+                request = self.request(
+                    payload,
+                    queue=queue,
+                    metadata=metadata,
+                    delay=delay,
+                    at=at,
+                    priority=priority,
+                    attempts=attempts,
+                    backoff=backoff,
+                    timeout=timeout,
+                )
+            except PayloadError as error:
+                what = f"item {nth} of enqueue_many, {error.what}"
+                raise PayloadError(error.path, error.reason, what=what) from None
+            requests.append(request)
         return self._enqueue_all(requests)
 
     def _enqueue_all(self, requests: list[Request]) -> list[JobId]:

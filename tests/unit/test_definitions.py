@@ -1,0 +1,301 @@
+"""Definitions and the app: what is refused where it is written, and what an enqueue sends."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+import mq
+from mq.clock import FakeClock
+from mq.store import Store
+
+
+@attrs.frozen
+class Invoice:
+    """A payload."""
+
+    number: str
+    cents: int = 0
+
+
+@attrs.frozen
+class Declined(Exception):
+    """A declared error."""
+
+    reason: str
+
+
+@pytest.fixture
+def app(clock: FakeClock) -> mq.App:
+    """An app in memory, on a clock that stands still."""
+    return mq.App("memory://", clock=clock)
+
+
+def test_calling_a_job_calls_its_function(app: mq.App) -> None:
+    """Without a store, and with whatever the function takes."""
+
+    @app.job("double")
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert double(21) == 42
+    assert (double.name, double.queue) == ("double", "default")
+
+
+def test_the_name_is_that_of_the_function_when_it_is_left_out(app: mq.App) -> None:
+    """With dashes, bare or called."""
+
+    @app.job
+    def send_invite(payload: str) -> None: ...
+
+    @app.job(queue="mail")
+    def send_letter(payload: str) -> None: ...
+
+    assert set(app.jobs) == {"send-invite", "send-letter"}
+    assert send_letter.queue == "mail"
+
+
+def test_an_enqueue_carries_the_policies_of_its_definition_and_its_own(
+    app: mq.App, clock: FakeClock
+) -> None:
+    """What the enqueue says wins; what neither says is the default."""
+    job = app.define(
+        "charge",
+        payload=Invoice,
+        attempts=5,
+        backoff=mq.fixed("1s"),
+        timeout="2m",
+        queue="billing",
+        metadata=lambda invoice: {"number": invoice.number, "kind": "own"},
+    )
+    job_id = job.enqueue(Invoice("A"), attempts=2, priority=7, metadata={"kind": "given"})
+    record = app.store.get_job(job_id)
+    assert record is not None
+    assert (record.queue, record.attempts_max, record.priority) == ("billing", 2, 7)
+    assert (record.backoff, record.timeout_ms) == (mq.fixed("1s").encode(), 120_000)
+    assert record.metadata == {"number": "A", "kind": "given"}
+    assert record.enqueued_at == record.run_at == clock.now_ms()
+    plain = app.store.get_job(app.define("plain", payload=str).enqueue("x"))
+    assert plain is not None
+    assert (plain.attempts_max, plain.priority, plain.timeout_ms, plain.metadata) == (
+        1,
+        0,
+        None,
+        {},
+    )
+
+
+def test_an_id_that_exists_is_returned_and_nothing_is_enqueued(app: mq.App) -> None:
+    """Explicit, or made of the payload; one of another name is a conflict."""
+    job = app.define("job", payload=str)
+    keyed = app.define("keyed", payload=Invoice, idempotency_key=lambda invoice: invoice.number)
+    first = job.enqueue("x", job_id="an-id")
+    again = job.enqueue("y", job_id="an-id")
+    assert (first, first.duplicate, again, again.duplicate) == ("an-id", False, "an-id", True)
+    assert keyed.enqueue(Invoice("A")) == "keyed/A"
+    assert [
+        i.duplicate for i in keyed.enqueue_many([Invoice("A"), Invoice("B"), Invoice("B")])
+    ] == [
+        True,
+        False,
+        True,
+    ]
+    with pytest.raises(mq.JobIdConflictError, match="job named 'job', not 'keyed'"):
+        keyed.enqueue(Invoice("A"), job_id="an-id")
+
+
+@pytest.mark.parametrize("key", [None, "", 5])
+def test_a_key_that_is_no_text_is_refused(app: mq.App, key: Any) -> None:
+    """It would make one id of all such payloads, and lose all jobs but the first."""
+    job = app.define("job", payload=str, idempotency_key=lambda _: key)
+    with pytest.raises(mq.PayloadError, match="idempotency_key gave"):
+        job.enqueue("x")
+
+
+def test_when_a_job_runs_is_a_delay_or_an_instant_with_a_zone(
+    app: mq.App, clock: FakeClock
+) -> None:
+    """Both, a naive one and a negative one are refused; a past one means now."""
+    job = app.define("job", payload=str)
+    now = clock.now_ms()
+    at = datetime.fromtimestamp(now / 1000, UTC) + timedelta(hours=1)
+    for options, expected in (
+        ({"delay": "5m"}, now + 300_000),
+        ({"delay": 0}, now),
+        ({"at": at}, now + 3_600_000),
+        ({"at": at - timedelta(days=2)}, now),
+    ):
+        record = app.store.get_job(job.enqueue("x", **options))
+        assert record is not None
+        assert record.run_at == expected
+    with pytest.raises(TypeError, match="not both"):
+        job.enqueue("x", delay=1, at=at)
+    with pytest.raises(ValueError, match="zone"):
+        job.enqueue("x", at=at.replace(tzinfo=None))
+    with pytest.raises(ValueError, match="negative"):
+        job.enqueue("x", delay=-1)
+
+
+def test_nothing_is_sent_when_one_payload_of_many_is_bad(app: mq.App) -> None:
+    """The item and the field are named."""
+    job = app.define("job", payload=Invoice)
+    with pytest.raises(mq.PayloadError, match=r"item 1 of enqueue_many, .* \$.cents: expected int"):
+        job.enqueue_many([Invoice("A"), Invoice("B", cents="1"), Invoice("C")])  # type: ignore[arg-type] # the mistake
+    assert sum(app.store.counts().values()) == 0
+    for refused in ({"job_id": "x"}, {"dedupe": "x"}):
+        with pytest.raises(TypeError):
+            job.enqueue_many([Invoice("A")], **refused)  # type: ignore[arg-type] # the mistake
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"attempts": 0}, "attempts"),
+        ({"attempts": True}, "attempts"),
+        ({"priority": 1001}, "priority"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": "soon"}, "timeout"),
+        ({"backoff": "1s"}, "backoff"),
+        ({"queue": "a b"}, "queue"),
+        ({"queue": ""}, "queue"),
+        ({"on_unresponsive": "kill"}, "on_unresponsive"),
+        ({"executor": "greenlet"}, "executor"),
+        ({"retryable": 1}, "retryable"),
+        ({"idempotency_key": "x"}, "idempotency_key"),
+        ({"metadata": {"a": "b"}}, "metadata"),
+        ({"store": "nowhere"}, "no store is named 'nowhere'"),
+        ({"timeot": 1}, "'timeot' is not an option"),
+        ({"error": int}, "error"),
+        ({"payload": object()}, "payload"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_an_option_that_cannot_work_is_refused_at_definition(
+    app: mq.App, options: dict[str, Any], says: str
+) -> None:
+    """In one line that names it."""
+    with pytest.raises(mq.DefinitionError, match=says) as refused:
+        app.define("job", **{"payload": str, **options})
+    assert "\n" not in str(refused.value)
+    assert "job" not in app.jobs
+
+
+@pytest.mark.parametrize("name", ["", "a b", "sched", "flow", "n" * 65, "a:b"])
+def test_a_name_that_cannot_be_is_refused(app: mq.App, name: str) -> None:
+    """Characters, length, reserved words."""
+    with pytest.raises(mq.DefinitionError, match="job name"):
+        app.define(name, payload=str)
+
+
+def test_two_of_one_name_and_two_handlers_are_refused(app: mq.App) -> None:
+    """Which one would run?"""
+    job = app.define("job", payload=str)
+    with pytest.raises(mq.DefinitionError, match="defined twice"):
+        app.define("job", payload=str)
+    job.handler(lambda payload: None)
+    with pytest.raises(mq.DefinitionError, match="has a handler already"):
+        job.handler(lambda payload: None)
+
+
+def _no_payload() -> None: ...
+
+
+def _spare(payload: str, what: int) -> None: ...
+
+
+async def _coroutine(payload: str) -> None: ...
+
+
+def _generator(payload: str) -> Any:
+    yield payload
+
+
+def _other_type(payload: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        (_no_payload, "takes no payload"),
+        (_spare, "needs 'what'"),
+        (_coroutine, "is async"),
+        (_generator, "is a generator"),
+        (_other_type, "takes int, but the job's payload is str"),
+        ("text", "is not callable"),
+    ],
+)
+def test_a_handler_that_a_worker_could_not_call_is_refused(
+    app: mq.App, handler: Any, says: str
+) -> None:
+    """Where it is given, not where it would run."""
+    with pytest.raises(mq.DefinitionError, match=says):
+        app.define("job", payload=str).handler(handler)
+
+
+def test_the_context_is_passed_by_name_or_annotation(app: mq.App) -> None:
+    """To the second parameter alone."""
+
+    def by_name(payload: str, ctx: Any) -> None: ...
+
+    def by_type(payload: str, context: mq.Context) -> None: ...
+
+    def without(payload: str, *, loud: bool = False) -> None: ...
+
+    takes: list[bool] = []
+    for number, handler in enumerate[Callable[..., None]]([by_name, by_type, without]):
+        job = app.define(f"job-{number}", payload=str)
+        job.handler(handler)
+        takes.append(job.passes_context)
+    partial = app.define("partial", payload=str)
+    partial.handler(functools.partial(without, loud=True))
+    assert takes == [True, True, False]
+
+
+def test_annotations_must_say_what_is_taken_and_returned(app: mq.App) -> None:
+    """Unless the options do."""
+    with pytest.raises(mq.DefinitionError, match="annotate its first parameter"):
+
+        @app.job("untyped")
+        def untyped(payload):  # type: ignore[no-untyped-def] # the mistake
+            return payload
+
+    @app.job("told", payload=str, result=str)
+    def told(payload):  # type: ignore[no-untyped-def] # the options say it
+        return payload
+
+    assert told("x") == "x"
+
+
+def test_named_stores_are_told_apart(clock: FakeClock) -> None:
+    """A definition is bound to one; its jobs are there and nowhere else."""
+    audit = Store("memory://", clock=clock)
+    app = mq.App("memory://", clock=clock, stores={"audit": audit})
+    app.define("plain", payload=str).enqueue("x")
+    app.define("logged", payload=str, store="audit").enqueue("x")
+    assert sum(app.store.counts().values()) == sum(audit.counts().values()) == 1
+    with pytest.raises(mq.DefinitionError, match="'default'"):
+        mq.App("memory://", stores={"default": audit})
+
+
+def test_the_address_is_the_one_given_else_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An empty one is none."""
+    monkeypatch.setenv("MQ_URL", "redis://example.invalid:7000/3")
+    assert "example.invalid:7000/3" in repr(mq.App().store)
+    assert "example.invalid:7000/3" in repr(mq.App("").store)
+    assert "other.invalid:6379/0" in repr(mq.App("redis://other.invalid").store)
+    monkeypatch.setenv("MQ_URL", "")
+    assert "localhost:6379/0" in repr(mq.App().store)
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "1M"])
+def test_a_size_limit_that_is_none_is_refused(limit: Any) -> None:
+    """Where the app is made."""
+    with pytest.raises((TypeError, ValueError), match="max_payload_bytes"):
+        mq.App("memory://", max_payload_bytes=limit)
