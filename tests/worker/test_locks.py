@@ -34,7 +34,9 @@ def expire(server: Server, store: Store, job_id: str) -> None:
     assert [one.id for one in store.stall_sweep(5)] == [job_id]
 
 
-def test_the_heartbeat_keeps_a_job_longer_than_its_lock(app: mq.App, store: Store) -> None:
+def test_the_heartbeat_keeps_a_job_longer_than_its_lock(
+    app: mq.App, store: Store, one_server: Server
+) -> None:
     """Two locks long, with sweeps all the while: one run, never stalled."""
     gate = Gate()
 
@@ -47,7 +49,13 @@ def test_the_heartbeat_keeps_a_job_longer_than_its_lock(app: mq.App, store: Stor
         with opened_after(gate):
             job_id = long.enqueue(None)
             gate.await_entry()
-            threading.Event().wait(2.2)
+            first = record(store, job_id).processed_at or 0
+            wait_until(
+                lambda: (
+                    float(one_server.cli("ZSCORE", store.keys.active(), job_id)) > first + 3_000
+                ),
+                what="the lock to be extended two locks beyond its first end",
+            )
         assert finished(store, job_id) == ["completed"]
     assert outcomes(store, job_id) == ["completed"]
     assert record(store, job_id).stalled_count == 0

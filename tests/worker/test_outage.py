@@ -103,10 +103,10 @@ def test_an_idle_worker_outlives_a_restart(
         for streak in (1, 2):
             if how != "killed":
                 server.freeze()
-                threading.Event().wait(0.5)
+                wait_until(lambda: worker.fetcher._claim_out, what="a claim that hangs")
             server.kill()
             wait_until(lambda: worker.fetcher._outage.on, what="the fetcher to notice")
-            threading.Event().wait(0.7)
+            wait_until(lambda: worker.fetcher._outage._pause_s > 0.5, what="several tries to fail")
             server.start()
             assert finished(app.store, noop.enqueue(None)) == ["completed"]
             wait_until(lambda streak=streak: len(resumed(lines)) == streak)
