@@ -1,5 +1,5 @@
 -- Script:  counts
--- Version: 1
+-- Version: 2
 -- Args:    now (queue name)*
 -- Moves:   - (reads only)
 -- Returns: ok, then a number for each state in the order of the list below

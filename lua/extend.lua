@@ -1,5 +1,5 @@
 -- Script:  extend
--- Version: 1
+-- Version: 2
 -- Args:    now lock_ms (id token)*
 -- Moves:   active -> active
 -- Returns: ok, then a word an item: extended | cancel_requested | lost

@@ -1,5 +1,5 @@
 -- Script:  progress
--- Version: 1
+-- Version: 2
 -- Args:    now id token value
 -- Moves:   - (keeps what the run of an active job reports)
 -- Returns: stored | lost | not_found

@@ -1,5 +1,5 @@
 -- Script:  watch
--- Version: 1
+-- Version: 2
 -- Args:    now id
 -- Moves:   - (marks the record as awaited)
 -- Returns: awaited | finished | not_found

@@ -29,8 +29,9 @@ from mq.errors import (
     PayloadError,
     StoreError,
 )
-from mq.policies import Backoff, exponential, fixed
-from mq.results import JobStatus
+from mq.policies import Backoff, Dedupe, exponential, fixed
+from mq.records import BulkResult, JobRecord, Page
+from mq.results import JobStatus, TypedJob
 from mq.secret import Secret
 from mq.states import JobState, Outcome
 from mq.unrecoverable import unrecoverable
@@ -56,8 +57,10 @@ __all__ = [
     "AwaitTimeoutError",
     "Backoff",
     "BigInt",
+    "BulkResult",
     "Context",
     "DecodeError",
+    "Dedupe",
     "Defect",
     "DefinitionError",
     "Failure",
@@ -71,17 +74,20 @@ __all__ = [
     "JobNotFoundError",
     "JobNotPromotableError",
     "JobNotRetryableError",
+    "JobRecord",
     "JobState",
     "JobStatus",
     "ListOrderUnsupportedError",
     "LockLostError",
     "MQError",
     "Outcome",
+    "Page",
     "PayloadError",
     "Secret",
     "Store",
     "StoreError",
     "Success",
+    "TypedJob",
     "Worker",
     "__version__",
     "current_context",

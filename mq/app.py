@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import attrs
@@ -12,9 +12,9 @@ from mq.definitions import Handler, Job
 from mq.durations import Duration
 from mq.errors import DefinitionError
 from mq.job_options import Conduct, Executor, OnFailure, OnUnresponsive, Policies
-from mq.policies import Backoff
+from mq.policies import Backoff, Dedupe
 from mq.signatures import Signature, read_signature
-from mq.validation import check_count, check_job_name, check_name
+from mq.validation import check_count, check_indexed, check_job_name, check_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,8 @@ class App:
             keeps everything in this process, for tests and first steps.
         prefix: what the default store's keys begin with.
         stores: further stores by name, for definitions with `store="name"`.
+        indexed_metadata: metadata keys by whose values jobs are found without stepping through
+            others, for every definition; see `define`.
         max_payload_bytes: size limit of an encoded payload or result.
         clock: time of the default store; the server's own unless a test says otherwise.
         settings: further options of the default `Store`: username, password, db, ssl and socket
@@ -51,11 +53,13 @@ class App:
         *,
         prefix: str = "mq",
         stores: Mapping[str, Store] | None = None,
+        indexed_metadata: Sequence[str] = (),
         max_payload_bytes: int = DEFAULT_MAX_BYTES,
         clock: Clock | None = None,
         **settings: Any,
     ) -> None:
         self.max_payload_bytes = check_count(max_payload_bytes, "max_payload_bytes", 1, 2**29)
+        self.indexed_metadata = check_indexed(indexed_metadata)
         self.jobs: dict[str, Job[Any, Any]] = {}
         self._target = url
         self._options = {"prefix": prefix, "clock": clock, **settings}
@@ -125,7 +129,9 @@ class App:
         timeout: Duration | None = None,
         delay: Duration | None = None,
         idempotency_key: Callable[[Any], str] | None = None,
+        dedupe: Callable[[Any], Dedupe | str | None] | None = None,
         metadata: Callable[[Any], Mapping[str, str]] | None = None,
+        indexed_metadata: Sequence[str] = (),
         retryable: Callable[[Any], bool] | None = None,
         executor: Executor | None = None,
         interrupt: bool = True,
@@ -168,7 +174,9 @@ class App:
         error: Any = None,
         store: str = DEFAULT_STORE,
         idempotency_key: Callable[[P], str] | None = None,
+        dedupe: Callable[[P], Dedupe | str | None] | None = None,
         metadata: Callable[[P], Mapping[str, str]] | None = None,
+        indexed_metadata: Sequence[str] = (),
         retryable: Callable[[Any], bool] | None = None,
         executor: Executor | None = None,
         interrupt: bool = True,
@@ -186,7 +194,11 @@ class App:
             error: the declared error: an exception class, or a union of such.
             store: name of the store it is bound to.
             idempotency_key: makes the id `<name>/<key>` from the payload.
+            dedupe: makes the dedup key from the payload, with its mode: `mq.Dedupe(...)`, text for
+                a plain key, None for none.
             metadata: pairs shown and listed with each job.
+            indexed_metadata: metadata keys that get an index of their own in the store, so that a
+                rare value is found at once among many jobs; each costs every job that has the key.
             retryable: asked for declared errors alone; False skips the rest of the budget.
             executor: `thread`, or `process` for handlers that must be killable: C code, leaks;
                 the worker's own `executor` when it is left out.
@@ -211,6 +223,7 @@ class App:
             )
         try:
             checked = check_job_name(name)
+            indexed = check_indexed((*self.indexed_metadata, *indexed_metadata))
             defaults = Policies.of(**policies)
             conduct = Conduct.of(
                 retryable=retryable,
@@ -236,7 +249,9 @@ class App:
             policies=defaults,
             conduct=conduct,
             idempotency_key=idempotency_key,
+            dedupe=dedupe,
             metadata=metadata,
+            indexed_metadata=indexed,
         )
         self.jobs[checked] = job
         return job

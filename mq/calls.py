@@ -37,11 +37,13 @@ _PROBES: tuple[tuple[str, ...], ...] = (
     ("GET", "KEY"),
     ("MGET", "KEY"),
     ("EXISTS", "KEY"),
+    ("HGET", "KEY", "field"),
     ("HMGET", "KEY", "field"),
     ("HGETALL", "KEY"),
     ("HKEYS", "KEY"),
     ("ZRANGE", "KEY", "0", "0"),
     ("ZCARD", "KEY"),
+    ("ZCOUNT", "KEY", "0", "0"),
 )
 """Commands of the scripts that change nothing; a read-only replica takes them too."""
 
@@ -87,6 +89,12 @@ class ScriptCaller:
     def call(self, name: str, *args: Argument) -> list[Any]:
         """Run one script and return its reply."""
         return self.repeat(lambda _: self._call_once(name, args))
+
+    def call_told(
+        self, name: str, before: Sequence[Argument], after: Sequence[Argument]
+    ) -> list[Any]:
+        """Run one script that is told, between these arguments, whether it is a repetition."""
+        return self.repeat(lambda repeated: self._call_once(name, (*before, int(repeated), *after)))
 
     def call_all(self, calls: Callable[[bool], Sequence[Call]]) -> list[list[Any]]:
         """Run several scripts in one round trip and return their replies in order.

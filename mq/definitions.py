@@ -6,17 +6,17 @@ and the policies that its jobs carry on their records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mq import results
 from mq.durations import Duration
 from mq.errors import DefinitionError, JobIdConflictError, PayloadError
 from mq.job_options import Conduct, Policies
-from mq.policies import Backoff
+from mq.job_verbs import JobVerbs, P, R
+from mq.policies import Backoff, Dedupe, check_dedupe
 from mq.records import Request
 from mq.signatures import read_signature
 from mq.validation import check_instant, check_job_id, check_metadata
@@ -24,11 +24,8 @@ from mq.validation import check_instant, check_job_id, check_metadata
 if TYPE_CHECKING:
     from mq.app import App
     from mq.codec import ExitCodec, TypeCodec
-    from mq.results import JobStatus, TypedAttempt
     from mq.store import Store
 
-P = TypeVar("P")
-R = TypeVar("R")
 Handler = Callable[..., R]
 
 DEFAULT_QUEUE = "default"
@@ -47,7 +44,7 @@ class JobId(str):
         return made
 
 
-class Job(Generic[P, R]):
+class Job(JobVerbs[P, R]):
     """One definition; made by `App.job` or `App.define`, never by hand.
 
     Calling it calls the handler's function directly, without a store.
@@ -65,11 +62,15 @@ class Job(Generic[P, R]):
         policies: Policies,
         conduct: Conduct,
         idempotency_key: Callable[[P], str] | None,
+        dedupe: Callable[[P], Dedupe | str | None] | None,
         metadata: Callable[[P], Mapping[str, str]] | None,
+        indexed_metadata: Sequence[str],
     ) -> None:
         from mq import codec  # late: it loads cattrs, which `import mq` does not need
 
-        for option, given in (("idempotency_key", idempotency_key), ("metadata", metadata)):
+        for option, given in (
+            ("idempotency_key", idempotency_key), ("dedupe", dedupe), ("metadata", metadata),
+        ):  # fmt: skip
             if given is not None and not callable(given):
                 raise DefinitionError(f"job {name!r}: {option} must be a function, got {given!r}")
         self.app = app
@@ -84,7 +85,10 @@ class Job(Generic[P, R]):
         self.function: Handler[R] | None = None
         self.passes_context = False
         self._idempotency_key = idempotency_key
+        self._dedupe = dedupe
         self._metadata = metadata
+        self.indexed_metadata = tuple(indexed_metadata)
+        self._declared = not self.indexed_metadata
 
     @property
     def queue(self) -> str:
@@ -124,6 +128,7 @@ class Job(Generic[P, R]):
         *,
         job_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        dedupe: Dedupe | str | None = None,
         at: datetime | None = None,
         **options: Any,
     ) -> Request:
@@ -146,6 +151,7 @@ class Job(Generic[P, R]):
             backoff=policies.backoff.encode() if policies.backoff else "",
             timeout_ms=policies.timeout_ms,
             metadata=self._metadata_of(payload, metadata),
+            dedupe=self._dedupe_of(payload, dedupe),
         )
 
     def _id_of(self, payload: P, job_id: str | None) -> str | None:
@@ -162,6 +168,14 @@ class Job(Generic[P, R]):
             )
         return check_job_id(f"{self.name}/{key}")
 
+    def _dedupe_of(self, payload: P, given: Dedupe | str | None) -> Dedupe | None:
+        if given is not None or self._dedupe is None:
+            return check_dedupe(given)
+        try:
+            return check_dedupe(self._dedupe(payload))
+        except (TypeError, ValueError) as error:
+            raise PayloadError("$", str(error), what=f"dedupe of job {self.name!r}") from None
+
     def _metadata_of(self, payload: P, given: Mapping[str, str] | None) -> dict[str, str]:
         if self._metadata is None and not given:
             return {}
@@ -175,6 +189,7 @@ class Job(Generic[P, R]):
         job_id: str | None = None,
         queue: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        dedupe: Dedupe | str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         priority: int | None = None,
@@ -189,6 +204,8 @@ class Job(Generic[P, R]):
             job_id: explicit id; one that exists, in any state, is returned and nothing is enqueued.
             queue: another queue than the definition's.
             metadata: merged over the definition's, at most 16 pairs.
+            dedupe: `mq.Dedupe(...)`, or text for a plain key: while a job holds the key, its id is
+                returned and nothing is enqueued.
             delay: how long it is not runnable, such as `"5m"`; not together with `at`.
             at: instant before which it is not runnable; must have a zone; a past one means now.
             priority: -1000..1000, higher first.
@@ -207,6 +224,7 @@ class Job(Generic[P, R]):
             job_id=job_id,
             queue=queue,
             metadata=metadata,
+            dedupe=dedupe,
             delay=delay,
             at=at,
             priority=priority,
@@ -256,6 +274,10 @@ class Job(Generic[P, R]):
         return self._enqueue_all(requests)
 
     def _enqueue_all(self, requests: list[Request]) -> list[JobId]:
+        if not self._declared:
+            # Before the first job, so that no job needs the back-fill that need not.
+            self.store.declare_index(self.indexed_metadata)
+            self._declared = True
         answers = self.store.enqueue_many(requests)
         for answer in answers:
             if answer.name != self.name:
@@ -269,48 +291,3 @@ class Job(Generic[P, R]):
     def execute(self, payload: P, *, wait: Duration | None = None, **options: Any) -> R:
         """Enqueue and await the result; `wait` limits the waiting, the options are `enqueue`'s."""
         return self.await_result(self.enqueue(payload, **options), timeout=wait)
-
-    # Steering
-
-    def retry(self, job_id: str) -> None:
-        """Give a failed job of this definition a fresh budget; its ledger stays and goes on.
-
-        Raises:
-            JobNotFoundError: there is no such job, or it has another name.
-            JobNotRetryableError: it has not failed.
-        """
-        results.check_ownership(self, job_id)
-        self.store.retry(job_id)
-
-    # Reading
-
-    def poll(self, job_id: str) -> JobStatus[R] | None:
-        """Return where a job of this definition stands, decoded; None for no such job.
-
-        Raises:
-            JobNotFoundError: the id belongs to a job of another name.
-            DecodeError: its exit no longer fits the declared types.
-        """
-        return results.poll(self, job_id)
-
-    def attempts(self, job_id: str) -> list[TypedAttempt]:
-        """Return the ledger of a job, oldest first, exits decoded; empty for an unknown id."""
-        return results.attempts(self, job_id)
-
-    def await_result(self, job_id: str, timeout: Duration | None = None) -> R:
-        """Wait for a job to finish and return its result.
-
-        Args:
-            job_id: id of a job of this definition.
-            timeout: longest wait; None waits for as long as it takes.
-
-        Raises:
-            Exception: the declared error the handler raised, as an instance of its own class.
-            JobCancelledError: the job was cancelled.
-            JobFailedError: it ended in a defect, or the store failed it.
-            JobNotFoundError: there is no such job (any more).
-            AwaitTimeoutError: `timeout` is over; the job goes on.
-            DecodeError: its exit no longer fits the declared types.
-        """
-        result: R = results.await_result(self, job_id, timeout)
-        return result

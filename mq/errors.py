@@ -118,7 +118,11 @@ class LockLostError(MQError):
 
 
 class ListOrderUnsupportedError(MQError):
-    """No index serves this combination of filters and order."""
+    """No index serves this combination of filters and order; `option` names what is in the way."""
+
+    def __init__(self, message: str = "", *, option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
 
 
 class StoreError(MQError):

@@ -46,7 +46,7 @@ class Keys:
         return "{" + self.prefix + "}:"
 
     def meta(self) -> str:
-        """Hash: `schema`, `created`, `seen:<queue>:<name>` and `paused:<queue>` fields."""
+        """Hash: schema, seen pairs, paused queues, metadata keys that are indexed and ready."""
         return self.root + "meta"
 
     def seq(self) -> str:
@@ -62,7 +62,7 @@ class Keys:
         return self.root + "payload:" + job_id
 
     def extra(self, job_id: str) -> str:
-        """Hash: metadata, trace, parent, progress: what few jobs have, or what is long."""
+        """Hash: metadata, trace, parent, progress, a long dedup key: what few jobs have."""
         return self.root + "extra:" + job_id
 
     def exits(self, job_id: str) -> str:
@@ -88,6 +88,26 @@ class Keys:
     def finished(self, state: JobState, queue: str, name: str) -> str:
         """Sorted set by `finished_at`: the finished jobs of one state, queue and name."""
         return f"{self.root}finished:{state.value}:{queue}:{name}"
+
+    def metadata(self, key: str, value: str) -> str:
+        """Sorted set by `enqueued_at`: the jobs with this value of a declared metadata key."""
+        return f"{self.root}metadata:{key}:{value}"
+
+    def backfill(self, key: str) -> str:
+        """Hash: the pairs whose jobs a new metadata index still lacks, and how far each is."""
+        return self.root + "backfill:" + key
+
+    def dedup(self, name: str, key: str) -> str:
+        """Hash: the job a dedup key names, the end of its window, and its mode."""
+        return f"{self.root}dedup:{name}:{key}"
+
+    def windows(self) -> str:
+        """Sorted set by the end of the window: every dedup key that has one."""
+        return self.root + "windows"
+
+    def answered(self, nonce: str) -> str:
+        """String with a TTL: what a call did that leaves nothing to recognise it by."""
+        return self.root + "answered:" + nonce
 
     def claims(self, worker: str) -> str:
         """String with a TTL: nonce and ids of a worker's last claim, for a repeated call."""

@@ -1,4 +1,4 @@
-"""Backoff: how long a job waits after a failed run, as a value that travels on the record."""
+"""Policies of a job as values: how long it waits after a failed run, and what it is a repeat of."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Literal
 import attrs
 
 from mq.durations import MAX_DELAY_MS, Duration, to_ms
+from mq.validation import check_text
 
 # Longer values would take the record out of Redis's compact encoding.
 MAX_TEXT_BYTES = 64
 MAX_FACTOR = 1_000.0
+MAX_KEY_BYTES = 512
 # Enough for a policy, and the text of the record stays short.
 _DECIMALS = 4
 
@@ -141,3 +143,55 @@ def _share(value: float, what: str, low: float, high: float) -> float:
 
 def _decimal(value: float) -> str:
     return f"{value:.{_DECIMALS}f}".rstrip("0").rstrip(".")
+
+
+def check_key(key: object) -> str:
+    """Return a dedup key: 1 to 512 bytes of text without control characters."""
+    return check_text(key, "dedup key", max_bytes=MAX_KEY_BYTES)
+
+
+def _window(ttl: Duration | None) -> int | None:
+    return None if ttl is None else to_ms(ttl, "dedupe ttl")
+
+
+@attrs.frozen
+class Dedupe:
+    """A dedup key: enqueues under one key and job name come to one job.
+
+    The mode is chosen by the enqueue that takes the key:
+
+    - `Dedupe(key)`: while the keyed job is pending (waiting, delayed, active, waiting-children).
+    - `Dedupe(key, ttl=...)`: throttle, one job in each window, whether or not it has finished.
+    - `Dedupe(key, ttl=..., extend=True)`: debounce, each enqueue that is dropped pushes the window
+      out.
+    - `Dedupe(key, replace=True)`: the latest wins while the keyed job is still delayed; otherwise
+      as the first. With a `ttl`, within the window, which a landed replace begins anew.
+
+    Args:
+        key: 1 to 512 bytes of text without control characters; scoped by the job's name.
+        ttl: length of the window; it is open while now < end.
+        extend: whether a dropped enqueue pushes the window out; needs a `ttl`.
+        replace: whether an enqueue replaces what a delayed job carries.
+
+    Raises:
+        ValueError, TypeError: the key or a combination cannot work.
+    """
+
+    key: str = attrs.field(converter=check_key)
+    ttl_ms: int | None = attrs.field(default=None, alias="ttl", converter=_window, kw_only=True)
+    extend: bool = attrs.field(default=False, converter=bool, kw_only=True)
+    replace: bool = attrs.field(default=False, converter=bool, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a mode that says nothing."""
+        if self.extend and self.ttl_ms is None:
+            raise ValueError("extend pushes a window out: give ttl= as well")
+
+
+def check_dedupe(given: object) -> Dedupe | None:
+    """Return what `dedupe` means: a `Dedupe`, text for a plain key, None for no deduplication."""
+    if given is None or isinstance(given, Dedupe):
+        return given
+    if isinstance(given, str):
+        return Dedupe(given)
+    raise TypeError(f"dedupe must be mq.Dedupe(...) or a key as text, got {type(given).__name__}")

@@ -6,16 +6,20 @@ Payloads and exits are opaque bytes here; the codec of a definition gives them m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import attrs
 
 from mq.ids import new_nonce
+from mq.policies import Dedupe
 from mq.states import JobState, Outcome
+
+T = TypeVar("T")
 
 RECORD_FIELDS = (
     "state", "queue", "name", "priority", "seq", "enqueued_at", "run_at", "token", "worker",
     "processed_at", "runs", "attempts_made", "stalled_count", "cancel_requested", "acked_token",
-    "acked_as", "awaited", "finished_at", "attempts_max", "backoff", "timeout_ms", "error",
+    "acked_as", "awaited", "dedup", "finished_at", "attempts_max", "backoff", "timeout_ms", "error",
     "failed_reason", "extra",
 )  # fmt: skip
 """The plain fields of a record in the order in which scripts reply them."""
@@ -40,6 +44,7 @@ class Request:
         backoff: encoded backoff policy, empty for none.
         timeout_ms: limit of one run; None for no limit.
         metadata: pairs shown and listed with the job.
+        dedupe: the dedup key it is enqueued under, and its mode; None for none.
         trace: the producer's trace context, opaque; empty for none.
         parent: the flow it is a child of, opaque; empty for none.
     """
@@ -55,6 +60,7 @@ class Request:
     backoff: str = ""
     timeout_ms: int | None = None
     metadata: Mapping[str, str] = attrs.field(factory=dict)
+    dedupe: Dedupe | None = None
     trace: str = ""
     parent: str = ""
 
@@ -64,8 +70,8 @@ class Enqueued:
     """What enqueue answers for one request; unpacks as (id, duplicate).
 
     Args:
-        id: the job's id.
-        duplicate: whether the id existed already and nothing was done.
+        id: the job's id; for a deduplicated enqueue the id of the job that the key names.
+        duplicate: whether the id existed, or a dedup key named a job, so that no job was added.
         name: the name of the job that has the id.
     """
 
@@ -212,6 +218,13 @@ class JobRecord:
     def failed_reason(self) -> str | None:
         """Why the store, not a handler, failed the job."""
         return self._text("failed_reason") or None
+
+    @property
+    def dedupe_key(self) -> str | None:
+        """The dedup key it was enqueued under."""
+        if self._fields[_AT["dedup"]] is None:
+            return None
+        return self._text("dedup") or (self._from_extra(b"dedup") or b"").decode()
 
     @classmethod
     def claimed(
@@ -389,3 +402,32 @@ class Recovered:
     name: str
     worker: str | None
     processed_at: int | None
+
+
+@attrs.frozen
+class Page(Generic[T]):
+    """One page of a list.
+
+    Args:
+        items: the jobs, in the order asked for; may be fewer than the limit, even none, while there
+            is a cursor: a call looks at a bounded number of jobs.
+        cursor: what to pass for the next page, with the same options; None when nothing follows.
+    """
+
+    items: list[T]
+    cursor: str | None
+
+
+@attrs.frozen
+class BulkResult:
+    """What a verb did to the jobs of a query.
+
+    Args:
+        ids: the jobs it was done to, in order of enqueueing; in a dry run, would be.
+        refused: the others it met, by id: what the store answered (they changed meanwhile).
+        dry_run: whether nothing was changed.
+    """
+
+    ids: list[str]
+    refused: dict[str, str]
+    dry_run: bool = False

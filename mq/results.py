@@ -23,8 +23,9 @@ from mq.states import JobState, Outcome
 
 if TYPE_CHECKING:
     from mq.codec import Exit
-    from mq.definitions import Job
+    from mq.job_verbs import JobVerbs
 
+P = TypeVar("P")
 R = TypeVar("R")
 
 FIRST_LOOK_S = 0.005
@@ -59,6 +60,61 @@ class JobStatus(Generic[R]):
     failed_reason: str | None
 
 
+class TypedJob(Generic[P, R]):
+    """A job of a definition; payload and exit are decoded when they are read.
+
+    So a list can be shown although one of its jobs no longer fits the declared types.
+
+    Args:
+        record: all else about the job, as the store holds it.
+    """
+
+    __slots__ = ("_job", "record")
+
+    def __init__(self, job: JobVerbs[P, R], record: JobRecord) -> None:
+        self._job = job
+        self.record = record
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.record.id
+
+    @property
+    def state(self) -> JobState:
+        """Where the job stands."""
+        return self.record.state
+
+    @property
+    def payload(self) -> P | None:
+        """The decoded payload; None when it was left out of a list.
+
+        Raises:
+            DecodeError: it no longer fits the declared type.
+        """
+        if self.record.payload is None:
+            return None
+        with _decoding(self.record):
+            payload: P = self._job.payload_codec.decode(self.record.payload)
+            return payload
+
+    @property
+    def exit(self) -> Exit | None:
+        """How the job ended (`Success`, `Failure` or `Defect`), None without an exit.
+
+        Raises:
+            DecodeError: it no longer fits the declared types.
+        """
+        if self.record.exit is None:
+            return None
+        with _decoding(self.record):
+            return self._job.exit_codec.decode(self.record.exit)
+
+    def __repr__(self) -> str:
+        """Return id, name and state, never the payload."""
+        return f"<TypedJob {self.id} {self.record.name} {self.state.value}>"
+
+
 @attrs.frozen
 class TypedAttempt:
     """One ledger entry with its exit decoded; times in ms since the epoch."""
@@ -71,7 +127,21 @@ class TypedAttempt:
     worker_id: str | None
 
 
-def poll(job: Job[Any, R], job_id: str) -> JobStatus[R] | None:
+def typed_job(job: JobVerbs[P, R], record: JobRecord) -> TypedJob[P, R]:
+    """Return a record as a job of a definition."""
+    return TypedJob(job, record)
+
+
+def get_job(job: JobVerbs[P, R], job_id: str) -> TypedJob[P, R] | None:
+    """Return a job of this definition, or None."""
+    record = job.store.get_job(job_id)
+    if record is None:
+        return None
+    _check_name(job, record)
+    return TypedJob(job, record)
+
+
+def poll(job: JobVerbs[Any, R], job_id: str) -> JobStatus[R] | None:
     """Return the status of a job of this definition, or None."""
     record = job.store.get_job(job_id)
     if record is None:
@@ -81,7 +151,7 @@ def poll(job: Job[Any, R], job_id: str) -> JobStatus[R] | None:
         return _status(job, record)
 
 
-def _status(job: Job[Any, R], record: JobRecord) -> JobStatus[R]:
+def _status(job: JobVerbs[Any, R], record: JobRecord) -> JobStatus[R]:
     from mq import codec  # late: it loads cattrs
 
     return JobStatus(
@@ -95,7 +165,7 @@ def _status(job: Job[Any, R], record: JobRecord) -> JobStatus[R]:
     )
 
 
-def attempts(job: Job[Any, Any], job_id: str) -> list[TypedAttempt]:
+def attempts(job: JobVerbs[Any, Any], job_id: str) -> list[TypedAttempt]:
     """Return the ledger of a job of this definition, decoded, oldest first."""
     whole = job.store.get_whole(job_id)
     if whole is None:
@@ -115,7 +185,7 @@ def _decoding(record: JobRecord) -> Iterator[None]:
         raise
 
 
-def _typed(job: Job[Any, Any], entry: Attempt) -> TypedAttempt:
+def _typed(job: JobVerbs[Any, Any], entry: Attempt) -> TypedAttempt:
     return TypedAttempt(
         entry.attempt,
         entry.started_at,
@@ -126,7 +196,7 @@ def _typed(job: Job[Any, Any], entry: Attempt) -> TypedAttempt:
     )
 
 
-def await_result(job: Job[Any, R], job_id: str, timeout: Duration | None) -> R:
+def await_result(job: JobVerbs[Any, R], job_id: str, timeout: Duration | None) -> R:
     """Wait until a job of this definition has finished; return or raise how it ended."""
     limit_s = None if timeout is None else to_ms(timeout, "timeout") / 1000
     until = float("inf") if limit_s is None else time.monotonic() + limit_s
@@ -158,20 +228,34 @@ def await_result(job: Job[Any, R], job_id: str, timeout: Duration | None) -> R:
         bell.forget(job_id, ring)
 
 
-def check_ownership(job: Job[Any, Any], job_id: str) -> None:
+def check_ownership(job: JobVerbs[Any, Any], job_id: str) -> None:
     """Raise JobNotFoundError unless the id belongs to a job of this definition."""
-    _look(job, job_id)
+    if not is_owned(job, job_id):
+        raise _not_found(job_id)
 
 
-def _look(job: Job[Any, Any], job_id: str) -> JobRecord:
+def is_owned(job: JobVerbs[Any, Any], job_id: str) -> bool:
+    """Whether there is such a job; JobNotFoundError when it has another name."""
+    record = job.store.get_job(job_id, bodies=False)
+    if record is None:
+        return False
+    _check_name(job, record)
+    return True
+
+
+def _not_found(job_id: str) -> JobNotFoundError:
+    return JobNotFoundError(f"no job has the id {job_id!r}", job_id=job_id)
+
+
+def _look(job: JobVerbs[Any, Any], job_id: str) -> JobRecord:
     record = job.store.get_job(job_id)
     if record is None:
-        raise JobNotFoundError(f"no job has the id {job_id!r}", job_id=job_id)
+        raise _not_found(job_id)
     _check_name(job, record)
     return record
 
 
-def _outcome(job: Job[Any, R], record: JobRecord) -> R:
+def _outcome(job: JobVerbs[Any, R], record: JobRecord) -> R:
     from mq.codec import Failure, Success  # late: it loads cattrs
 
     state = record.state.value
@@ -196,7 +280,7 @@ def _outcome(job: Job[Any, R], record: JobRecord) -> R:
     )
 
 
-def _check_name(job: Job[Any, Any], record: JobRecord) -> None:
+def _check_name(job: JobVerbs[Any, Any], record: JobRecord) -> None:
     if record.name != job.name:
         raise JobNotFoundError(
             f"no {job.name!r} job has the id {record.id!r}: that is a {record.name!r} job",

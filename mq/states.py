@@ -102,6 +102,14 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("enqueue", None, _W, "due now", "enqueued"),
     Transition("enqueue", None, _D, "due later", "enqueued"),
     *(Transition("enqueue", state, state, "the id exists", "duplicate") for state in JobState),
+    *(
+        Transition("enqueue", state, state, "its dedup key is live", "duplicate")
+        for state in (_W, _D, _A, _P)
+    ),
+    *(
+        Transition("enqueue", state, state, "its dedup window is open", "duplicate")
+        for state in JobState
+    ),
     Transition("claim", _D, _A, "due, its queue not paused", "claimed"),
     Transition("claim", _D, _W, "due, its queue paused or the claim full", "promoted"),
     Transition("claim", _W, _A, "its queue not paused, a free slot", "claimed"),
@@ -126,14 +134,20 @@ TRANSITIONS: tuple[Transition, ...] = (
     _planned("ack_fanned_out", _A, _P, f"{_HELD}, children", "fanned_out", Outcome.FANNED_OUT),
     _planned("ack_fanned_out", _A, _W, f"{_HELD}, no children", "fanned_out", Outcome.FANNED_OUT),
     _planned("ack_fanned_out", _A, _X, _PENDING, "cancelled", Outcome.CANCELLED),
-    _planned("cancel", _W, _X, "always", "cancelled", Outcome.CANCELLED),
-    _planned("cancel", _D, _X, "always", "cancelled", Outcome.CANCELLED),
-    _planned("cancel", _P, _X, "always", "cancelled", Outcome.CANCELLED),
-    _planned("cancel", _A, _A, "always", "cancel_requested"),
+    *(
+        Transition("cancel", state, _X, "always", "cancelled", Outcome.CANCELLED)
+        for state in (_W, _D, _P)
+    ),
+    Transition("cancel", _A, _A, "always", "cancel_requested"),
+    *(
+        Transition("cancel_by_key", state, _X, "the key names it", "cancelled", Outcome.CANCELLED)
+        for state in (_W, _D, _P)
+    ),
+    Transition("cancel_by_key", _A, _A, "the key names it", "cancel_requested"),
     Transition("retry", _F, _W, "always", "retried"),
-    _planned("promote", _D, _W, "always", "promoted"),
-    _planned("replace", _D, _D, "the dedup key says replace", "replaced"),
-    *(_planned("remove", state, None, "always", "removed") for state in (_W, _D, _C, _F, _X)),
+    Transition("promote", _D, _W, "always", "promoted"),
+    Transition("replace", _D, _D, "its dedup key says replace", "replaced"),
+    *(Transition("remove", state, None, "always", "removed") for state in (_W, _D, _C, _F, _X)),
     *(_planned("prune", state, None, "past its retention", "pruned") for state in (_C, _F, _X)),
     _planned("settle", _P, _W, "no child is open", "settled"),
     _planned("settle", _P, _F, "fail-fast, a child failed", "settled", Outcome.FAILED),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from mq.errors import PayloadError
@@ -113,6 +113,13 @@ def check_metadata(metadata: object) -> dict[str, str]:
         except (TypeError, ValueError) as error:
             raise PayloadError(f"metadata[{name!r}]", str(error)) from None
     return checked
+
+
+def check_indexed(keys: object) -> tuple[str, ...]:
+    """Return the metadata keys that are to be indexed, each once."""
+    if isinstance(keys, str) or not isinstance(keys, Sequence):
+        raise TypeError(f"indexed_metadata must be a list of metadata keys, got {keys!r}")
+    return tuple(dict.fromkeys(check_name(key, "indexed metadata key") for key in keys))
 
 
 def check_instant(at: object, what: str = "at") -> int:

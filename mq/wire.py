@@ -59,6 +59,12 @@ def enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
         raise ValueError(f"job id {job_id[:80]!r} must be 1 to {MAX_ID_BYTES} bytes on one line")
     check_priority(request.priority)
     fields: list[Argument] = []
+    dedupe: tuple[Argument, ...] = ()
+    if request.dedupe is not None:
+        key, ttl_ms = request.dedupe.key, request.dedupe.ttl_ms
+        dedupe = (key, "" if ttl_ms is None else ttl_ms,
+                  int(request.dedupe.extend), int(request.dedupe.replace))  # fmt: skip
+        fields += ("dedup", "" if _is_long(key) else key)
     if request.attempts_max != 1:
         fields += ("attempts_max", request.attempts_max)
     if request.backoff:
@@ -70,7 +76,7 @@ def enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
         job_id, _named(request.queue, "queue"), _named(request.name, "job name"), nonce,
         "" if request.run_at is None else request.run_at,
         "" if request.delay_ms is None else request.delay_ms,
-        request.priority, request.payload,
+        request.priority, request.payload, len(dedupe), *dedupe,
         len(fields) // 2, *fields, len(extra) // 2, *extra,
     ]  # fmt: skip
 
@@ -152,4 +158,11 @@ def extra_fields(request: Request) -> list[str]:
     for field, value in (("trace", request.trace), ("parent", request.parent)):
         if value:
             flat += (field, value)
+    if request.dedupe is not None and _is_long(request.dedupe.key):
+        flat += ("dedup", request.dedupe.key)
     return flat
+
+
+def _is_long(text: str) -> bool:
+    """Whether a text would take the record out of Redis's compact encoding."""
+    return len(text.encode()) > MAX_HELD_BYTES

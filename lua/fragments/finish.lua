@@ -1,5 +1,6 @@
 -- What every transition into a finished state does, whichever it is.
 -- include: ledger
+-- include: dedup
 local function finish(job, state, set, unset)
   job.finished_at = NOW_TEXT
   set[#set + 1] = 'finished_at'
@@ -9,5 +10,6 @@ local function finish(job, state, set, unset)
     write_later('PUBLISH', DONE_CHANNEL, job.id)
     job.awaited = false
   end
+  free_key(job)
   move(job, state, set, unset)
 end

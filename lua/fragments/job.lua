@@ -4,8 +4,9 @@
 local JOB_FIELDS = {
   'state', 'queue', 'name', 'priority', 'seq', 'enqueued_at', 'run_at', 'token', 'worker',
   'processed_at', 'runs', 'attempts_made', 'stalled_count', 'cancel_requested', 'acked_token',
-  'acked_as', 'awaited',
+  'acked_as', 'awaited', 'dedup',
 }
+local FINISHED = { completed = true, failed = true, cancelled = true }
 local jobs = {}
 
 -- A field is looked up in the reply of its HMGET until something sets it: copying two dozen fields
@@ -36,3 +37,9 @@ local function count_of(job, field)
 end
 
 for at, field in ipairs(JOB_FIELDS) do FIELD_AT[field] = at end
+
+-- Widens the one HMGET that a job costs by a field that this script alone needs.
+local function read_too(field)
+  JOB_FIELDS[#JOB_FIELDS + 1] = field
+  FIELD_AT[field] = #JOB_FIELDS
+end

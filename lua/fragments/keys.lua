@@ -15,6 +15,12 @@ end
 local function finished_key(state, queue, name)
   return ROOT .. 'finished:' .. state .. ':' .. queue .. ':' .. name
 end
+local function metadata_key(key, value) return ROOT .. 'metadata:' .. key .. ':' .. value end
+local function backfill_key(key) return ROOT .. 'backfill:' .. key end
+local function dedup_key(name, key) return ROOT .. 'dedup:' .. name .. ':' .. key end
+local WINDOWS_KEY = ROOT .. 'windows'
 local function claims_key(worker) return ROOT .. 'claims:' .. worker end
+local function answered_key(nonce) return ROOT .. 'answered:' .. nonce end
+local function control_key(worker) return ROOT .. 'control:' .. worker end
 local function wake_key(queue, name) return ROOT .. 'wake:' .. queue .. ':' .. name end
 local DONE_CHANNEL = ROOT .. 'done'

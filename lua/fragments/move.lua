@@ -62,18 +62,21 @@ local function own_score(job, state)
   return job.finished_at
 end
 
+-- Plans that `job` leaves the structures of its state.
+local function leave(job)
+  plan(leaving, index_key(job.state, job.queue, job.name), job.id)
+  local key = own_set(job, job.state)
+  if key then plan(leaving, key, job.id) end
+end
+
 -- Plans the move of `job` to `state`. `set` is a flat list of fields and values written with it,
 -- `unset` a list of fields dropped. What places the job (seq, run_at, lock_expires_at, finished_at)
 -- must already stand on its table.
 local function move(job, state, set, unset)
-  if job.state then
-    plan(leaving, index_key(job.state, job.queue, job.name), job.id)
-    local key = own_set(job, job.state)
-    if key then plan(leaving, key, job.id) end
-  end
+  if job.state then leave(job) end
   job.state = state
   write_later('HSET', job_key(job.id), 'state', state, unpack(set))
-  if unset then write_later('HDEL', job_key(job.id), unpack(unset)) end
+  if unset and #unset > 0 then write_later('HDEL', job_key(job.id), unpack(unset)) end
   local since = text(count_of(job, 'enqueued_at'))
   plan(entering, index_key(state, job.queue, job.name), since, job.id)
   local key = own_set(job, state)

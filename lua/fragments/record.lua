@@ -5,8 +5,7 @@
 for _, field in ipairs({
   'finished_at', 'attempts_max', 'backoff', 'timeout_ms', 'error', 'failed_reason', 'extra',
 }) do
-  JOB_FIELDS[#JOB_FIELDS + 1] = field
-  FIELD_AT[field] = #JOB_FIELDS
+  read_too(field)
 end
 
 local function record_of(job, payload)

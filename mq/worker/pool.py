@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from mq.durations import format_ms
 from mq.errors import DefinitionError, StoreError
 from mq.records import Ack
+from mq.worker.duty import Duty
 from mq.worker.executors.process import CHILD_MARK, ProcessExecutor, reference_of
 from mq.worker.executors.thread import ThreadExecutor
 from mq.worker.fetcher import Fetcher
 from mq.worker.heartbeat import Heartbeat
 from mq.worker.hooks import FailureHooks
+from mq.worker.indexer import Indexer
 from mq.worker.interrupter import Interrupter
 from mq.worker.listener import Listener
 from mq.worker.options import WorkerOptions, read_options
@@ -27,6 +29,7 @@ from mq.worker.runner import Ended, Runner
 from mq.worker.signals import StopSignals
 from mq.worker.stall_sweeper import StallSweeper
 from mq.worker.timekeeper import Timekeeper
+from mq.worker.window_sweeper import WindowSweeper
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -138,13 +141,18 @@ class Worker:
         self.fetcher.displaced = self.heartbeat.lost
         self.sweeper = StallSweeper(self.store, self.options, streak)
         self.sweeper.requeued = self.fetcher.look
+        self._upkeep: tuple[Duty, ...] = (
+            self.sweeper,
+            WindowSweeper(self.store, self.options, streak),
+            Indexer(self.store, _declared(app, store), self.options, streak),
+        )
         self._duties: tuple[threading.Thread, ...] = (
             self.timekeeper,
             self.fetcher,
             self.listener,
             self.heartbeat,
-            self.sweeper,
             self.hooks,
+            *self._upkeep,
         )
         self._started = False
 
@@ -223,7 +231,8 @@ class Worker:
             return True
         self._started = False
         self.fetcher.stop_claiming()
-        self.sweeper.stop()
+        for duty in self._upkeep:
+            duty.stop()
         if len(self.runs):
             log.info("worker %s draining: %d running", self.options.id, len(self.runs))
         grace_s = self.options.shutdown_grace_ms / 1000
@@ -319,6 +328,12 @@ def _runnable(app: App, store: str) -> dict[str, Job[Any, Any]]:
             " define one with @app.job or import the module that has the handlers"
         )
     return jobs
+
+
+def _declared(app: App, store: str) -> list[str]:
+    """The metadata keys that definitions of a store declare, handler or not."""
+    bound = (job for job in app.jobs.values() if job.store_name == store)
+    return list(dict.fromkeys(key for job in bound for key in job.indexed_metadata))
 
 
 def _check_queues(app: App, store: str, queues: dict[str, int]) -> None:

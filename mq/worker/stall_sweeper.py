@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-import random
-import threading
 from collections.abc import Callable
 
-from mq.errors import StoreError
 from mq.records import Recovered
 from mq.store import SWEEP_BATCH, Store
+from mq.worker.duty import Duty
 from mq.worker.options import WorkerOptions
-from mq.worker.outage import Outage, Streak
+from mq.worker.outage import Streak
 
 log = logging.getLogger("mq.worker")
 
 
-class StallSweeper(threading.Thread):
-    """Sweeps at start and then every interval, give or take a tenth. Any worker may run it.
+class StallSweeper(Duty):
+    """Sweeps at start and then every interval. Any worker may run it.
 
     Args:
         store: what is swept; locks of all its queues.
@@ -30,30 +28,12 @@ class StallSweeper(threading.Thread):
     hangs, whose connection still blocks on it."""
 
     def __init__(self, store: Store, options: WorkerOptions, streak: Streak) -> None:
-        super().__init__(name="mq-stall-sweeper", daemon=True)
+        super().__init__("mq-stall-sweeper", "stall sweep", options.stalled_ms, streak)
         self.recovered: dict[str, int] = {}
         self._store = store
         self._options = options
-        self._stop_asked = threading.Event()
-        self._outage = Outage("stall sweep", self._stop_asked, streak)
 
-    def stop(self) -> None:
-        """End the thread."""
-        self._stop_asked.set()
-
-    def run(self) -> None:
-        """Sweep until stopped."""
-        while not self._stop_asked.is_set():
-            try:
-                self.sweep()
-                self._outage.worked()
-            except StoreError as error:
-                self._outage.failed(error)
-                continue
-            interval_s = self._options.stalled_ms / 1000
-            self._stop_asked.wait(interval_s * random.uniform(0.9, 1.1))
-
-    def sweep(self) -> None:
+    def look(self) -> None:
         """Deal with every expired lock there is now, in bounded calls."""
         while not self._stop_asked.is_set():
             found = self._store.stall_sweep(self._options.max_stalled_count)

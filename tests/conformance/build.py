@@ -45,8 +45,3 @@ def record(store: Store, job_id: str) -> JobRecord:
 def outcomes(store: Store, job_id: str) -> list[str]:
     """The ledger as the words of its outcomes."""
     return [entry.outcome.value for entry in store.get_attempts(job_id)]
-
-
-def request_cancel(store: Store, job_id: str) -> None:
-    """Flag an active job the way a cancel request does."""
-    store._caller.client.hset(store.keys.job(job_id), "cancel_requested", "1")

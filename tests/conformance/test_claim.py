@@ -6,7 +6,7 @@ import pytest
 from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, record, take
 from servers import Server
 from transitions.invariants import violations
-from transitions.seed import pause, raw, resume, snapshot
+from transitions.seed import raw, snapshot
 
 from mq.clock import FakeClock
 from mq.states import JobState
@@ -91,13 +91,13 @@ def test_a_name_in_another_queue_is_not_mine(store: Store) -> None:
 
 def test_a_paused_queue_gives_nothing(store: Store, clock: FakeClock) -> None:
     """Jobs still come in and fall due there; other queues go on."""
-    pause(store, QUEUE)
+    store.pause(QUEUE)
     store.enqueue_many([job("a"), job("late", delay_ms=5), job("b", queue="open")])
     clock.advance(5)
     assert take(store, 5, queues=(QUEUE, "open")) == ["b"]
     assert record(store, "late").state is JobState.WAITING
     assert not _awake(store)
-    resume(store, QUEUE)
+    store.resume(QUEUE)
     assert take(store, 5) == ["a", "late"]
 
 
@@ -138,7 +138,7 @@ def test_a_claim_tells_when_the_next_job_falls_due(
 ) -> None:
     """The earliest of the queues asked for, whether or not it claimed anything."""
     if paused:
-        pause(store, "q2")
+        store.pause("q2")
     store.enqueue_many(
         [
             job("a", delay_ms=70), job("b", delay_ms=30, queue="q2"),
@@ -229,7 +229,7 @@ def test_whatever_makes_a_job_runnable_wakes_a_worker(
     """Release, retry and recovery wake as an enqueue does; nobody in a paused queue."""
     store.enqueue_many([job("a"), job("b", queue="paused")])
     take(store, 2, queues=(QUEUE, "paused"))
-    pause(store, "paused")
+    store.pause("paused")
     for job_id in ("a", "b"):
         if way == "release":
             store.release(job_id, TOKEN)

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, request_cancel, take
+from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, take
 from proxy import Fault, Proxy
 from servers import Server
 from transitions.invariants import violations
@@ -83,7 +83,7 @@ def _store(url: str, prefix: str, clock: FakeClock) -> Store:
     store.enqueue_many(job(job_id) for job_id in ("h1", "h2", "cancel", "done"))
     take(store, 4)
     store.ack_completed("done", TOKEN, b"r")
-    request_cancel(store, "cancel")
+    store.cancel("cancel")
     store.enqueue_many([job("w1"), job("w2"), job("w3"), job("d1", delay_ms=30)])
     return store
 

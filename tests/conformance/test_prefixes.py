@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, record, request_cancel, take
+from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, record, take
 from servers import Server
 from transitions.seed import raw, snapshot
 
@@ -31,7 +31,7 @@ def test_two_prefixes_on_one_database_never_meet(server: Server, clock: FakeCloc
     mine.extend([("a", TOKEN)], 1)
     mine.ack_completed("a", TOKEN, b"x" * 99)
     mine.ack_failed("b", TOKEN)
-    request_cancel(mine, "c")
+    mine.cancel("c")
     mine.release("c", TOKEN)
     clock.advance(LOCK_MS)
     mine.stall_sweep(0)

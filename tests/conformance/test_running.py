@@ -13,7 +13,6 @@ from conformance.build import (
     job,
     outcomes,
     record,
-    request_cancel,
     take,
 )
 from transitions.invariants import violations
@@ -71,7 +70,7 @@ def test_extend_tells_what_is_lost_and_what_is_to_be_cancelled(
     """One call for all locks; a lock with a pending cancel is extended as well."""
     store.enqueue_many(job(job_id) for job_id in "abcde")
     take(store, 4)
-    request_cancel(store, "b")
+    store.cancel("b")
     store.ack_completed("c", TOKEN)
     asked = [("a", TOKEN), ("b", TOKEN), ("c", TOKEN), ("d", "other"), ("e", TOKEN), ("x", TOKEN)]
     clock.advance(1)
@@ -219,7 +218,7 @@ def test_a_retried_job_has_no_exit_of_its_own(held: Store) -> None:
 @pytest.mark.parametrize("delay_ms", [0, 50])
 def test_a_cancel_wins_over_a_retry(held: Store, delay_ms: int) -> None:
     """One cancelled entry, no retried one, and no exit."""
-    request_cancel(held, "a")
+    held.cancel("a")
     assert held.ack_retried("a", TOKEN, delay_ms, b"failure", summary="x") == "cancelled"
     found = record(held, "a")
     assert (found.state, found.attempts_made, found.exit) == (JobState.CANCELLED, 1, None)
@@ -230,7 +229,7 @@ def test_a_cancel_wins_over_a_retry(held: Store, delay_ms: int) -> None:
 @pytest.mark.parametrize("verb", ["ack_completed", "ack_failed"])
 def test_completion_and_final_failure_win_over_a_pending_cancel(held: Store, verb: str) -> None:
     """A stored result is never clobbered, and the flag is gone."""
-    request_cancel(held, "a")
+    held.cancel("a")
     assert SINGLE[verb](held, "a", TOKEN) == verb[4:]
     found = record(held, "a")
     assert (found.state.value, found.cancel_requested) == (verb[4:], False)
@@ -307,7 +306,7 @@ def test_release_gives_the_job_back_at_its_old_place(store: Store) -> None:
 
 def test_a_cancel_that_is_pending_at_release_lands(held: Store) -> None:
     """As a direct one does: an entry, and no attempt."""
-    request_cancel(held, "a")
+    held.cancel("a")
     assert held.release("a", TOKEN) == "cancelled"
     found = record(held, "a")
     assert (found.state, found.attempts_made) == (JobState.CANCELLED, 0)
@@ -356,7 +355,7 @@ def test_past_its_stalls_a_job_is_failed_with_the_reason(
 
 def test_a_sweep_honours_a_pending_cancel_first(held: Store, clock: FakeClock) -> None:
     """Whatever the stalls left."""
-    request_cancel(held, "a")
+    held.cancel("a")
     clock.advance(LOCK_MS)
     assert [one.word for one in held.stall_sweep(5)] == ["cancelled"]
     found = record(held, "a")

@@ -25,7 +25,12 @@ def violations(store: Store) -> list[str]:
         if key.startswith(keys.root + "job:")
     }
     expected = _expected_sets(keys, jobs)
-    found = [*_sets(keys, content, expected), *_unknown_keys(keys, content, jobs)]
+    _add_metadata_sets(keys, content, jobs, expected)
+    found = [
+        *_sets(keys, content, expected),
+        *_dedup_keys(keys, content, jobs),
+        *_unknown_keys(keys, content, jobs),
+    ]
     for job_id, record in jobs.items():
         found += (f"{job_id}: {text}" for text in _record(keys, content, job_id, record))
     totals = store.counts()
@@ -56,8 +61,43 @@ def _expected_sets(keys: Keys, jobs: dict[str, Any]) -> dict[str, dict[str, int]
     return sets
 
 
+def _add_metadata_sets(
+    keys: Keys, content: Content, jobs: dict[str, Any], sets: dict[str, dict[str, int]]
+) -> None:
+    """Add the index sets in which jobs say that they stand."""
+    for job_id, record in jobs.items():
+        extra = content.get(keys.extra(job_id), {})
+        for key in extra.get("indexed", "").split():
+            index = keys.metadata(key, extra[f"metadata:{key}"])
+            sets.setdefault(index, {})[job_id] = int(record["enqueued_at"])
+
+
+def _dedup_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterator[str]:
+    """A key without a window names a pending job; one with a window stands among the windows."""
+    windows = {}
+    prefix = keys.root + "dedup:"
+    for key, value in content.items():
+        if not key.startswith(prefix):
+            continue
+        name, _, dedup_key = key.removeprefix(prefix).partition(":")
+        if "until" in value:
+            windows[f"{name}:{dedup_key}"] = int(value["until"])
+            continue
+        record = jobs.get(value["id"])
+        if record is None or JobState(record["state"]).finished:
+            yield f"{key} is an orphan: it names {value['id']}, which is not pending"
+        elif record["name"] != name or _key_of(keys, content, value["id"], record) != dedup_key:
+            yield f"{key} names {value['id']}, which was enqueued under another key"
+    if windows != content.get(keys.windows(), {}):
+        yield f"windows are {content.get(keys.windows())}, the keys call for {windows}"
+
+
+def _key_of(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -> str | None:
+    return record.get("dedup") or content.get(keys.extra(job_id), {}).get("dedup")
+
+
 def _sets(keys: Keys, content: Content, expected: dict[str, dict[str, int]]) -> Iterator[str]:
-    kinds = ("index:", "waiting:", "delayed:", "active", "finished:")
+    kinds = ("index:", "waiting:", "delayed:", "active", "finished:", "metadata:")
     ours = tuple(keys.root + kind for kind in kinds)
     for key in sorted({*expected, *(key for key in content if key.startswith(ours))}):
         there, wanted = content.get(key, {}), expected.get(key, {})
@@ -101,7 +141,12 @@ def _ledger(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -
 def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterator[str]:
     """Keys that ``mq/keys.py`` cannot make, and keys of jobs that do not exist."""
     pairs = {(record["queue"], record["name"]) for record in jobs.values()}
-    known = {keys.meta(), keys.seq(), keys.active()}
+    known = {keys.meta(), keys.seq(), keys.active(), keys.windows()}
+    for job_id, record in jobs.items():
+        extra = content.get(keys.extra(job_id), {})
+        known |= {
+            keys.metadata(key, extra[f"metadata:{key}"]) for key in extra.get("indexed", "").split()
+        }
     for queue, name in pairs:
         known |= {keys.waiting(queue, name), keys.delayed(queue), keys.wake(queue, name)}
         known |= {keys.index(state, queue, name) for state in JobState}
@@ -109,7 +154,9 @@ def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterato
     for job_id in jobs:
         known |= {keys.job(job_id), keys.payload(job_id), keys.extra(job_id), keys.exits(job_id)}
     for key, value in content.items():
-        if key.startswith((keys.claims(""), keys.control(""))):
+        if key.startswith(
+            (keys.claims(""), keys.control(""), keys.answered(""), keys.root + "dedup:")
+        ) or key.startswith(keys.backfill("")):
             continue
         if key not in known:
             yield f"{key} is a key that no job of this store calls for"

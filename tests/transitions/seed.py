@@ -6,6 +6,7 @@ from typing import Any
 
 import redis
 
+from mq.policies import Dedupe
 from mq.records import Request
 from mq.states import JobState
 from mq.store import Store
@@ -36,10 +37,11 @@ def seed(
     token: str = TOKEN,
     cancel: bool = False,
     attempts: int = 1,
+    dedupe: Dedupe | None = None,
 ) -> None:
     """Put one job into ``state`` (None: leave it absent), its wake marker already taken.
 
-    ``cancel`` flags an active job the way a cancel request does.
+    ``cancel`` asks for the cancel of an active job.
     """
     if state is None:
         return
@@ -47,7 +49,7 @@ def seed(
     store.enqueue(
         Request(
             name=name, queue=queue, payload=b"body", id=job_id, delay_ms=delay,
-            attempts_max=attempts, metadata={"customer": "c-1"},
+            attempts_max=attempts, metadata={"customer": "c-1"}, dedupe=dedupe,
         )
     )  # fmt: skip
     if state not in {JobState.WAITING, JobState.DELAYED}:
@@ -56,7 +58,7 @@ def seed(
         _leave_active(store, state, job_id, queue, name, token)
     if cancel:
         assert state is JobState.ACTIVE
-        raw(store).hset(store.keys.job(job_id), "cancel_requested", "1")
+        store.cancel(job_id)
     raw(store).delete(store.keys.wake(queue, name))
 
 
@@ -83,16 +85,6 @@ def _park(store: Store, job_id: str, queue: str, name: str) -> None:
     client.hdel(keys.job(job_id), "token", "worker", "cancel_requested")
     parked = keys.index(JobState.WAITING_CHILDREN, queue, name)
     client.zadd(parked, {job_id: int(record[b"enqueued_at"])})
-
-
-def pause(store: Store, queue: str = QUEUE) -> None:
-    """Pause a queue the way its script will: a field of the store's hash."""
-    raw(store).hset(store.keys.meta(), f"paused:{queue}", "1")
-
-
-def resume(store: Store, queue: str = QUEUE) -> None:
-    """Take the pause back, without the wake-up."""
-    raw(store).hdel(store.keys.meta(), f"paused:{queue}")
 
 
 def snapshot(store: Store) -> Content:

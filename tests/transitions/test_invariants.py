@@ -15,7 +15,6 @@ from hypothesis.stateful import (
 )
 from servers import MEMORY, Backend, Server, memory_server
 from transitions.invariants import unannounced, violations
-from transitions.seed import raw
 
 from mq.clock import FakeClock
 from mq.records import Ack, ClaimRequest, Request
@@ -121,7 +120,7 @@ class StoreWalk(RuleBasedStateMachine):
     def request_cancel(self, job_id: str) -> None:
         """Flag an active job, as a cancel request does."""
         if self.store.get_states([job_id]) == [JobState.ACTIVE]:
-            raw(self.store).hset(self.store.keys.job(job_id), "cancel_requested", "1")
+            assert self.store.cancel(job_id) == "cancel_requested"
 
     @rule(job_id=known_ids, token=tokens)
     def mark(self, job_id: str, token: str) -> None:

@@ -14,17 +14,17 @@ from transitions.seed import (
     NAME,
     QUEUE,
     TOKEN,
-    pause,
     seed,
     snapshot,
 )
 
 from mq.clock import FakeClock
-from mq.errors import JobNotFoundError, JobNotRetryableError
+from mq.policies import Dedupe
 from mq.records import Ack, Request
 from mq.scripts import load_scripts, script_folder
 from mq.states import SCRIPT_OF_VERB, TRANSITIONS, JobState, Transition
 from mq.store import REFUSALS, Store
+from mq.store.steering import Verb
 
 STATES = (None, *JobState)
 ACKS = ("ack_completed", "ack_retried", "ack_failed", "ack_cancelled", "release")
@@ -45,6 +45,7 @@ class Case:
     limit: int = 1
     ahead: bool = False
     max_stalled: int = 1
+    dedupe: Dedupe | None = None
 
 
 CASES: dict[str, tuple[Case, ...]] = {
@@ -52,6 +53,16 @@ CASES: dict[str, tuple[Case, ...]] = {
     "due now": (Case(),),
     "due later": (Case(delay_ms=1),),
     "the id exists": (Case(), Case(delay_ms=1)),
+    "its dedup key is live": (Case(dedupe=Dedupe("key")),),
+    "its dedup window is open": (
+        Case(dedupe=Dedupe("key", ttl="1m")),
+        Case(dedupe=Dedupe("key", ttl="1m", extend=True)),
+    ),
+    "its dedup key says replace": (
+        Case(dedupe=Dedupe("key", replace=True)),
+        Case(dedupe=Dedupe("key", ttl="1m", replace=True), delay_ms=7),
+    ),
+    "the key names it": (Case(dedupe=Dedupe("key")), Case(dedupe=Dedupe("key", ttl="1m"))),
     "due, its queue not paused": (Case(elapsed_ms=DELAY_MS),),
     "due, its queue paused or the claim full": (
         Case(elapsed_ms=DELAY_MS, paused=True),
@@ -70,8 +81,20 @@ CASES: dict[str, tuple[Case, ...]] = {
 
 def _enqueue(store: Store, case: Case) -> str:
     delay = case.delay_ms or None
-    again = Request(name=NAME, queue=QUEUE, payload=b"new", id=JOB, delay_ms=delay)
+    again = Request(
+        name=NAME, queue=QUEUE, payload=b"new", id=None if case.dedupe else JOB,
+        delay_ms=delay, dedupe=case.dedupe,
+    )  # fmt: skip
     return "duplicate" if store.enqueue(again).duplicate else "enqueued"
+
+
+def _replace(store: Store, case: Case) -> str:
+    before = store.get_job(JOB)
+    word = _enqueue(store, case)
+    after = store.get_job(JOB)
+    if before is None or after is None or before.payload == after.payload:
+        return UNTOUCHED
+    return "replaced" if word == "duplicate" else word
 
 
 def _claim(store: Store, case: Case) -> str:
@@ -102,15 +125,19 @@ def _sweep(store: Store, case: Case) -> str:
     return found[0].word if found else UNTOUCHED
 
 
-def _retry(store: Store, case: Case) -> str:
-    del case
-    try:
-        store.retry(JOB)
-    except JobNotRetryableError:
-        return "not_retryable"
-    except JobNotFoundError:
-        return "not_found"
-    return "retried"
+def _steer(verb: Verb) -> Callable[[Store, Case], str]:
+    def run(store: Store, case: Case) -> str:
+        del case
+        return store.steer(verb, [JOB])[0][0]
+
+    return run
+
+
+def _cancel_by_key(store: Store, case: Case) -> str:
+    key = case.dedupe.key if case.dedupe else "key"
+    if not store.cancel_by_key(NAME, key):
+        return UNTOUCHED
+    return "cancel_requested" if store.get_states([JOB]) == [JobState.ACTIVE] else "cancelled"
 
 
 RUN: dict[str, Callable[[Store, Case], str]] = {
@@ -118,17 +145,22 @@ RUN: dict[str, Callable[[Store, Case], str]] = {
     "claim": _claim,
     "extend": _extend,
     "stall_sweep": _sweep,
-    "retry": _retry,
+    "retry": _steer("retry"),
+    "promote": _steer("promote"),
+    "cancel": _steer("cancel_request"),
+    "remove": _steer("remove"),
+    "cancel_by_key": _cancel_by_key,
+    "replace": _replace,
     **{verb: _ack(verb) for verb in ACKS},
 }
 
 
 def _prepare(store: Store, clock: FakeClock, state: JobState | None, case: Case) -> None:
-    seed(store, state, cancel=case.cancel)
+    seed(store, state, cancel=case.cancel, dedupe=case.dedupe)
     if case.ahead:
         store.enqueue(Request(name=NAME, queue=QUEUE, payload=b"", id="ahead", priority=9))
     if case.paused:
-        pause(store)
+        store.pause(QUEUE)
     clock.advance(case.elapsed_ms)
 
 
@@ -166,11 +198,24 @@ def test_a_listed_transition_does_what_its_row_says(
     assert violations(store) == []
 
 
+KEYED = {
+    "replace": Case(dedupe=Dedupe("key", replace=True)),
+    "cancel_by_key": Case(dedupe=Dedupe("key")),
+}
+"""How a verb is tried that reaches its job by a dedup key."""
+
+
+def _is_listed(verb: str, state: JobState | None) -> bool:
+    if verb == "replace" and (state is None or state.finished):
+        return True  # the key is free: the same call is an enqueue
+    return any(row.verb == verb and row.source is state for row in TRANSITIONS)
+
+
 UNLISTED = [
     pytest.param(verb, state, id=f"{verb}-{state.value if state else 'absent'}")
     for verb in BUILT
     for state in STATES
-    if not any(row.verb == verb and row.source is state for row in TRANSITIONS)
+    if not _is_listed(verb, state)
 ]
 
 
@@ -179,13 +224,14 @@ def test_a_pair_without_a_row_is_refused_and_changes_nothing(
     store: Store, clock: FakeClock, verb: str, state: JobState | None
 ) -> None:
     """A stranger's token is refused with a word, and every key is as it was."""
-    _prepare(store, clock, state, Case())
+    case = KEYED.get(verb, Case(token="of-a-stranger"))
+    _prepare(store, clock, state, case)
     clock.advance(1)
     before = snapshot(store)
 
-    word = RUN[verb](store, Case(token="of-a-stranger"))
+    word = RUN[verb](store, case)
 
-    assert word in {*REFUSALS, UNTOUCHED}
+    assert word in {*REFUSALS, "not_removable", UNTOUCHED}
     assert snapshot(store) == before
 
 

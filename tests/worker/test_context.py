@@ -150,7 +150,7 @@ def test_a_pending_cancel_sets_the_flag_and_lands(
     with worker_of(app, lock_renew_interval="0.1s"):
         job_id = wait.enqueue(None)
         assert began.wait(PROMPT_S)
-        one_server.cli("HSET", store.keys.job(job_id), "cancel_requested", "1")
+        store.cancel(job_id)
         assert finished(store, job_id) == ["cancelled"]
     assert outcomes(store, job_id) == ["cancelled"]
     assert slept[-1] is True
@@ -176,7 +176,7 @@ def test_a_pushed_cancel_is_heard_without_a_heartbeat(
         with worker_of(app, concurrency=concurrency, **rare) as worker:
             job_id = wait.enqueue(None)
             assert began.acquire(timeout=PROMPT_S)
-            one_server.cli("HSET", store.keys.job(job_id), "cancel_requested", "1")
+            store.cancel(job_id)
             one_server.cli("ZADD", store.keys.control(worker.options.id), 0, job_id)
             assert finished(store, job_id) == ["cancelled"]
 

@@ -180,10 +180,8 @@ def test_completion_wins_over_a_pending_cancel_and_cancel_over_retries(app: mq.A
     with opened_after(gate), worker_of(app) as worker:
         ids = [returns.enqueue(""), raises.enqueue("")]
         gate.await_entry(2)
-        client = app.store.endpoint.client()
         for job_id in ids:
-            client.hset(app.store.keys.job(job_id), "cancel_requested", "1")
-        client.close()
+            app.store.cancel(job_id)
         worker.heartbeat.beat()
         gate.opened.set()
         assert returns.await_result(ids[0], timeout=30) == "value"

@@ -155,7 +155,7 @@ def test_a_pending_cancel_lands_when_the_job_is_given_back(
     with opened_after(gate), worker_of(app, shutdown_grace="0.1s", lock_renew_interval="1.9s"):
         job_id = stubborn.enqueue(None)
         gate.await_entry()
-        one_server.cli("HSET", store.keys.job(job_id), "cancel_requested", "1")
+        store.cancel(job_id)
     assert state(store, job_id) == "cancelled"
     assert outcomes(store, job_id) == ["cancelled"]
 

@@ -1,0 +1,14 @@
+-- Script:  cancel_request
+-- Version: 1
+-- Args:    now nonce id*
+-- Moves:   waiting | delayed | waiting-children -> cancelled, active -> active (a flag)
+-- Returns: ok, then for each id: cancelled | cancel_requested | not_cancellable | not_found, and the state it was found in or ''
+-- Events:  control (the worker that holds it), done (awaited jobs that were cancelled)
+--
+-- Atomic because a job is either taken out of line or flagged, and no claim can come between: it never
+-- starts after its cancel was answered. A flag is seen by every later step of the run that could revive
+-- the job (ack_retried, release, stall_sweep); the worker hears of it by the push, which its listener
+-- takes, or by its next heartbeat, and ends the run with ack_cancelled.
+-- include: cancel
+-- include: steer
+return steer('cancel_nonce', cancel)

@@ -1,0 +1,116 @@
+-- Script:  list
+-- Version: 1
+-- Args:    now kind direction limit budget wide has_from score id queue name n_states state* n_metadata (key value)* (queue name)*
+-- Moves:   - (reads; drops index members whose job is gone or elsewhere)
+-- Returns: ok, now, metadata | sets, more, score and id it got to, then for each job: id, score
+-- Events:  -
+--
+-- Atomic so that a job which changes state is met in one of the sets that are merged, never in none or in
+-- two. Reads from sorted sets alone and looks at no more than `budget` members, whatever the filters let
+-- through. A metadata index drives when it is ready and smaller than the sets of the states; `wide` says
+-- that the sets named here are not all.
+-- include: clock
+-- include: keyset
+-- include: meta
+local kind, descending = ARGV[2], ARGV[3] == 'desc'
+local limit, budget, wide = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
+local from = ARGV[7] == '1' and { ARGV[8], ARGV[9] } or nil
+local wanted_queue, wanted_name = ARGV[10], ARGV[11]
+
+local states, wanted_states, metadata, at = {}, {}, {}, 12
+for i = at + 1, at + tonumber(ARGV[at]) do
+  states[#states + 1] = ARGV[i]
+  wanted_states[ARGV[i]] = true
+end
+at = at + 1 + #states
+for i = at + 1, at + 2 * tonumber(ARGV[at]), 2 do
+  metadata[#metadata + 1] = { key = ARGV[i], value = ARGV[i + 1] }
+end
+at = at + 1 + 2 * #metadata
+
+local ready_fields, metadata_fields = {}, {}
+for i, pair in ipairs(metadata) do
+  ready_fields[i] = 'ready:' .. pair.key
+  metadata_fields[i] = 'metadata:' .. pair.key
+end
+local ready, refusal = open_store({}, ready_fields)
+if refusal then return refusal end
+
+local function sets_of_states()
+  if kind == 'delayed' then
+    return { { key = delayed_key(wanted_queue), state = 'delayed', queue = wanted_queue } }
+  end
+  local key_of_set, sources = kind == 'finished' and finished_key or index_key, {}
+  for i = at, #ARGV, 2 do
+    local queue, name = ARGV[i], ARGV[i + 1]
+    for _, state in ipairs(states) do
+      sources[#sources + 1] =
+        { key = key_of_set(state, queue, name), state = state, queue = queue, name = name }
+    end
+  end
+  return sources
+end
+
+-- The smallest index of a declared metadata key, when it is smaller than what the states come to.
+local function narrower(sources)
+  local best, total = nil, 0
+  if not wide then
+    for _, source in ipairs(sources) do total = total + redis.call('ZCARD', source.key) end
+  end
+  for i, pair in ipairs(metadata) do
+    if ready[i] then
+      local size = redis.call('ZCARD', metadata_key(pair.key, pair.value))
+      if wide or size < total then
+        best, total, wide = { key = metadata_key(pair.key, pair.value), pair = pair }, size, false
+      end
+    end
+  end
+  return best
+end
+
+local sources = sets_of_states()
+local by_metadata = #metadata > 0 and narrower(sources) or nil
+if by_metadata then sources = { by_metadata } end
+
+local stale = {}
+
+-- Whether a member belongs on the page. One that its set should not hold any more is noted for removal.
+local function belongs(member)
+  local source = member.source
+  local found = redis.call('HMGET', job_key(member.id), 'state', 'queue', 'name')
+  local state, queue, name = found[1], found[2], found[3]
+  local stands = state and (source.pair or state == source.state)
+    and (not source.queue or queue == source.queue) and (not source.name or name == source.name)
+  local values = stands and #metadata > 0
+    and redis.call('HMGET', extra_key(member.id), unpack(metadata_fields))
+  for i, pair in ipairs(values and metadata or {}) do
+    if values[i] ~= pair.value then
+      if source.pair == pair then stands = false else values = nil end
+      if not values or not stands then break end
+    end
+  end
+  if not stands then
+    stale[#stale + 1] = member
+    return false
+  end
+  return (#metadata == 0 or values) and wanted_states[state]
+    and (wanted_queue == '' or queue == wanted_queue) and (wanted_name == '' or name == wanted_name)
+end
+
+local take, more = merged(sources, descending, from, limit)
+local reply = { 'ok', NOW_TEXT, by_metadata and 'metadata' or 'sets', '0', '', '' }
+local found, examined = 0, 0
+while found < limit and examined < budget do
+  local member = take()
+  if not member then break end
+  examined = examined + 1
+  reply[5], reply[6] = text(member.score), member.id
+  if belongs(member) then
+    found = found + 1
+    reply[#reply + 1] = member.id
+    reply[#reply + 1] = text(member.score)
+  end
+end
+if more() then reply[4] = '1' end
+for _, member in ipairs(stale) do redis.call('ZREM', member.source.key, member.id) end
+return reply

@@ -1,0 +1,29 @@
+-- Script:  resume
+-- Version: 1
+-- Args:    now queue
+-- Moves:   - (claim hands out jobs of the queue again)
+-- Returns: resumed | not_paused
+-- Events:  wake
+--
+-- Atomic because the wake-ups that were withheld are owed in the step that ends the pause: a job enqueued
+-- the moment before is announced here, one enqueued the moment after by its own enqueue. The name of the
+-- earliest delayed job is woken too, since a sleeper may not know when it falls due.
+-- include: job
+-- include: wake
+local queue = ARGV[2]
+local _, refusal = open_store({ queue })
+if refusal then return refusal end
+if not PAUSED[queue] then return { 'not_paused' } end
+
+redis.call('HDEL', META_KEY, 'paused:' .. queue)
+local prefix = 'seen:' .. queue .. ':'
+for _, field in ipairs(redis.call('HKEYS', META_KEY)) do
+  if string.sub(field, 1, #prefix) == prefix then
+    local name = string.sub(field, #prefix + 1)
+    if redis.call('EXISTS', waiting_key(queue, name)) == 1 then wake(queue, name) end
+  end
+end
+local next_id = redis.call('ZRANGE', delayed_key(queue), '0', '0')[1]
+local job = next_id and load_job(next_id)
+if job then wake(queue, job.name) end
+return { 'resumed' }

@@ -1,0 +1,54 @@
+"""Upkeep: what workers do for the store as a whole, in bounded steps, whoever comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mq.store.base import StoreBase
+from mq.validation import check_name
+
+WINDOW_BATCH = 50
+BACKFILL_BATCH = 50
+
+
+class Upkeep(StoreBase):
+    """Dedup windows that are over, and metadata indexes that are new."""
+
+    def window_sweep(self, limit: int = WINDOW_BATCH) -> int:
+        """Delete dedup windows that are over; call again while it returns `limit`."""
+        return int(self._caller.call("window_sweep", self._now(), limit)[1])
+
+    def declare_index(self, keys: Sequence[str]) -> int:
+        """Keep a sorted set for each value of these metadata keys, from now on.
+
+        Jobs that are there already are added by `backfill`; until then lists that ask for the key
+        step through other jobs. A declaration holds for every writer of the store, and for good.
+
+        Returns:
+            How many of them are new to the store.
+        """
+        named = [check_name(key, "metadata key") for key in keys]
+        return int(self._caller.call("declare_index", self._now(), *named)[1]) if named else 0
+
+    def backfill(self, limit: int = BACKFILL_BATCH) -> tuple[str, int] | None:
+        """Do one step of the work that a new metadata index needs.
+
+        Returns:
+            The key and how many jobs were looked at; None when every index is complete.
+        """
+        reply = self._caller.call("backfill", self._now(), limit)
+        return None if reply[0] == b"done" else (reply[1].decode(), int(reply[2]))
+
+    def index_states(self) -> dict[str, bool]:
+        """Return the declared metadata keys, and whether the index of each is complete."""
+        keys = self.keys.meta()
+        found = self._caller.repeat(
+            lambda _: self._caller.client.execute_command("HGET", keys, "indexed")
+        )
+        declared = found.decode().split() if found else []
+        ready = self._caller.repeat(
+            lambda _: self._caller.client.execute_command(
+                "HMGET", keys, "schema", *(f"ready:{key}" for key in declared)
+            )
+        )[1:]
+        return {key: one is not None for key, one in zip(declared, ready, strict=True)}
