@@ -1,7 +1,7 @@
 -- Script:  cancel_by_key
 -- Version: 1
 -- Args:    now nonce repeated name key
--- Moves:   waiting | delayed | waiting-children -> cancelled, active -> active (a flag)
+-- Moves:   waiting -> cancelled, delayed -> cancelled, waiting-children -> cancelled, active -> active
 -- Returns: cancelled | cancel_requested | none, id of the job or ''
 -- Events:  control (the worker that holds it), done (awaited jobs that were cancelled)
 --

@@ -1,7 +1,7 @@
 -- Script:  cancel_request
 -- Version: 1
 -- Args:    now nonce id*
--- Moves:   waiting | delayed | waiting-children -> cancelled, active -> active (a flag)
+-- Moves:   waiting -> cancelled, delayed -> cancelled, waiting-children -> cancelled, active -> active
 -- Returns: ok, then for each id: cancelled | cancel_requested | not_cancellable | not_found, and the state it was found in or ''
 -- Events:  control (the worker that holds it), done (awaited jobs that were cancelled)
 --

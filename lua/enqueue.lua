@@ -1,7 +1,7 @@
 -- Script:  enqueue
 -- Version: 2
 -- Args:    now repeated (id queue name nonce at delay_ms priority payload n_dedup (key ttl_ms extend replace) n_fields (field value)* n_extra (field value)*)*
--- Moves:   - -> waiting | delayed, delayed -> delayed (replace)
+-- Moves:   - -> waiting | delayed, delayed -> delayed
 -- Returns: ok, then for each item: enqueued | duplicate | replaced, name of the job, its id when a dedup key names it
 -- Events:  wake
 --

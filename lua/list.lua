@@ -11,65 +11,12 @@
 -- that the sets named here are not all.
 -- include: clock
 -- include: keyset
--- include: meta
-local kind, descending = ARGV[2], ARGV[3] == 'desc'
-local limit, budget, wide = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
-local from = ARGV[7] == '1' and { ARGV[8], ARGV[9] } or nil
-local wanted_queue, wanted_name = ARGV[10], ARGV[11]
-
-local states, wanted_states, metadata, at = {}, {}, {}, 12
-for i = at + 1, at + tonumber(ARGV[at]) do
-  states[#states + 1] = ARGV[i]
-  wanted_states[ARGV[i]] = true
-end
-at = at + 1 + #states
-for i = at + 1, at + 2 * tonumber(ARGV[at]), 2 do
-  metadata[#metadata + 1] = { key = ARGV[i], value = ARGV[i + 1] }
-end
-at = at + 1 + 2 * #metadata
-
-local ready_fields, metadata_fields = {}, {}
-for i, pair in ipairs(metadata) do
-  ready_fields[i] = 'ready:' .. pair.key
-  metadata_fields[i] = 'metadata:' .. pair.key
-end
+-- include: question
 local ready, refusal = open_store({}, ready_fields)
 if refusal then return refusal end
 
-local function sets_of_states()
-  if kind == 'delayed' then
-    return { { key = delayed_key(wanted_queue), state = 'delayed', queue = wanted_queue } }
-  end
-  local key_of_set, sources = kind == 'finished' and finished_key or index_key, {}
-  for i = at, #ARGV, 2 do
-    local queue, name = ARGV[i], ARGV[i + 1]
-    for _, state in ipairs(states) do
-      sources[#sources + 1] =
-        { key = key_of_set(state, queue, name), state = state, queue = queue, name = name }
-    end
-  end
-  return sources
-end
-
--- The smallest index of a declared metadata key, when it is smaller than what the states come to.
-local function narrower(sources)
-  local best, total = nil, 0
-  if not wide then
-    for _, source in ipairs(sources) do total = total + redis.call('ZCARD', source.key) end
-  end
-  for i, pair in ipairs(metadata) do
-    if ready[i] then
-      local size = redis.call('ZCARD', metadata_key(pair.key, pair.value))
-      if wide or size < total then
-        best, total, wide = { key = metadata_key(pair.key, pair.value), pair = pair }, size, false
-      end
-    end
-  end
-  return best
-end
-
 local sources = sets_of_states()
-local by_metadata = #metadata > 0 and narrower(sources) or nil
+local by_metadata = #metadata > 0 and narrower(sources, ready) or nil
 if by_metadata then sources = { by_metadata } end
 
 local stale = {}

@@ -1,7 +1,7 @@
 -- Script:  remove
 -- Version: 1
 -- Args:    now nonce repeated id*
--- Moves:   waiting | delayed | completed | failed | cancelled -> - (the record is deleted)
+-- Moves:   waiting -> -, delayed -> -, completed -> -, failed -> -, cancelled -> -
 -- Returns: ok, then a word an id: removed | not_removable | not_found
 -- Events:  -
 --

@@ -15,7 +15,7 @@ if refusal then return refusal end
 local over = redis.call('ZRANGE', WINDOWS_KEY, '-inf', NOW_TEXT, 'BYSCORE', 'LIMIT', '0', ARGV[2])
 if #over > 0 then redis.call('ZREM', WINDOWS_KEY, unpack(over)) end
 for _, member in ipairs(over) do
-  local key = ROOT .. 'dedup:' .. member
+  local key = dedup_key(string.match(member, '^([^:]*):(.*)$'))
   local ends_at = redis.call('HGET', key, 'until')
   if ends_at and tonumber(ends_at) <= NOW then redis.call('DEL', key) end
 end

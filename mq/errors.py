@@ -120,8 +120,15 @@ class LockLostError(MQError):
 class ListOrderUnsupportedError(MQError):
     """No index serves this combination of filters and order; `option` names what is in the way."""
 
-    def __init__(self, message: str = "", *, option: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        option: str | None = None,
+        job_id: str | None = None,
+        state: str | None = None,
+    ) -> None:
+        super().__init__(message, job_id=job_id, state=state)
         self.option = option
 
 

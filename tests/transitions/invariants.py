@@ -142,7 +142,7 @@ def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterato
     """Keys that ``mq/keys.py`` cannot make, and keys of jobs that do not exist."""
     pairs = {(record["queue"], record["name"]) for record in jobs.values()}
     known = {keys.meta(), keys.seq(), keys.active(), keys.windows()}
-    for job_id, record in jobs.items():
+    for job_id in jobs:
         extra = content.get(keys.extra(job_id), {})
         known |= {
             keys.metadata(key, extra[f"metadata:{key}"]) for key in extra.get("indexed", "").split()
@@ -151,12 +151,11 @@ def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterato
         known |= {keys.waiting(queue, name), keys.delayed(queue), keys.wake(queue, name)}
         known |= {keys.index(state, queue, name) for state in JobState}
         known |= {keys.finished(state, queue, name) for state in JobState if state.finished}
+    ours = (keys.claims(""), keys.control(""), keys.answered(""), keys.backfill(""))
     for job_id in jobs:
         known |= {keys.job(job_id), keys.payload(job_id), keys.extra(job_id), keys.exits(job_id)}
     for key, value in content.items():
-        if key.startswith(
-            (keys.claims(""), keys.control(""), keys.answered(""), keys.root + "dedup:")
-        ) or key.startswith(keys.backfill("")):
+        if key.startswith((*ours, keys.root + "dedup:")):
             continue
         if key not in known:
             yield f"{key} is a key that no job of this store calls for"
