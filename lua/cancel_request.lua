@@ -2,7 +2,7 @@
 -- Version: 1
 -- Args:    now nonce id*
 -- Moves:   waiting -> cancelled, delayed -> cancelled, waiting-children -> cancelled, active -> active
--- Returns: ok, then for each id: cancelled | cancel_requested | not_cancellable | not_found, and the state it was found in or ''
+-- Returns: ok, then for each id: cancelled | cancel_requested | not_cancellable | not_found, and its state or ''
 -- Events:  control (the worker that holds it), done (awaited jobs that were cancelled)
 --
 -- Atomic because a job is either taken out of line or flagged, and no claim can come between: it never

@@ -1,6 +1,6 @@
 -- Script:  enqueue
 -- Version: 2
--- Args:    now repeated (id queue name nonce at delay_ms priority payload n_dedup (key ttl_ms extend replace) n_fields (field value)* n_extra (field value)*)*
+-- Args:    now repeated item* (see read_items)
 -- Moves:   - -> waiting | delayed, delayed -> delayed
 -- Returns: ok, then for each item: enqueued | duplicate | replaced, name of the job, its id when a dedup key names it
 -- Events:  wake
@@ -17,6 +17,8 @@
 -- The last sequence number whose score is an exact double at either end of the priority range.
 local LAST_SEQ = 9007199254740992 - 1001 * PRIORITY_STEP
 
+-- An item: id queue name nonce at delay_ms priority payload, then three lists, each behind its length:
+-- the dedup key with ttl_ms, extend and replace, or nothing; fields and values; extra fields and values.
 local function read_items()
   local items, at = {}, 3
   local function pairs_of()
@@ -113,9 +115,7 @@ for _, item in ipairs(items) do
   if item.dedup and redis.call('EXISTS', payload_key(item.id)) == 0 then
     word, keyed_id = deduplicate(item, declared)
   end
-  if word then
-    -- Nothing of its own was enqueued.
-  elseif redis.call('SET', payload_key(item.id), item.payload, 'NX') then
+  if not word and redis.call('SET', payload_key(item.id), item.payload, 'NX') then
     if not insert(item) then
       register()
       apply_moves()
@@ -124,7 +124,7 @@ for _, item in ipairs(items) do
     word = 'enqueued'
     fresh[item.id], used['seen:' .. item.queue .. ':' .. item.name] = item, true
     if item.dedup then take_key(item) end
-  else
+  elseif not word then
     local first = fresh[item.id]
     local found = first and { first.name, first.nonce } or redis.call('HMGET', job_key(item.id), 'name', 'nonce')
     name = found[1] or name

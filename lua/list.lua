@@ -1,6 +1,6 @@
 -- Script:  list
 -- Version: 1
--- Args:    now kind direction limit budget wide has_from score id queue name n_states state* n_metadata (key value)* (queue name)*
+-- Args:    now kind direction limit budget wide has_from score id queue name state* (key value)* (queue name)*
 -- Moves:   - (reads; drops index members whose job is gone or elsewhere)
 -- Returns: ok, now, metadata | sets, more, score and id it got to, then for each job: id, score
 -- Events:  -

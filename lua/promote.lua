@@ -2,7 +2,7 @@
 -- Version: 1
 -- Args:    now nonce id*
 -- Moves:   delayed -> waiting
--- Returns: ok, then for each id: promoted | not_promotable | not_found, and the state it was found in or ''
+-- Returns: ok, then for each id: promoted | not_promotable | not_found, and its state or ''
 -- Events:  wake
 --
 -- Atomic because a job that falls due at the same moment is promoted by a claim or by this call, never

@@ -2,7 +2,7 @@
 -- Version: 2
 -- Args:    now nonce id*
 -- Moves:   failed -> waiting
--- Returns: ok, then for each id: retried | not_retryable | not_found, and the state it was found in or ''
+-- Returns: ok, then for each id: retried | not_retryable | not_found, and its state or ''
 -- Events:  wake
 --
 -- Atomic because a failed job gets its fresh budget and its place in line in one step: asked for twice, it
