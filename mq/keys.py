@@ -118,7 +118,7 @@ class Keys:
         return f"{self.root}wake:{queue}:{name}"
 
     def control(self, worker: str) -> str:
-        """Sorted set with a TTL: ids of jobs to cancel; the empty member only wakes the worker."""
+        """Sorted set with a TTL: `<token> <id>` of runs to cancel; an empty member only wakes."""
         return self.root + "control:" + worker
 
     def done(self) -> str:

@@ -13,7 +13,8 @@ local function cancel(job, answered)
     redis.call('ZREM', ACTIVE_KEY, '')
     write_later('HSET', job_key(job.id), unpack(answered('cancel_requested', { 'cancel_requested', '1' })))
     if job.worker then
-      write_later('ZADD', control_key(job.worker), '0', job.id)
+      -- The token tells the run that was meant from a later one of the same job in the same worker.
+      write_later('ZADD', control_key(job.worker), '0', job.token .. ' ' .. job.id)
       write_later('PEXPIRE', control_key(job.worker), PUSH_TTL_MS)
     end
     return 'cancel_requested'

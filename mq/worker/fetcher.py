@@ -72,6 +72,8 @@ class Fetcher(threading.Thread):
     """Told what the store answered to each ack."""
     displaced: Callable[[Run], None] = staticmethod(lambda _: None)
     """Told of a run whose job was claimed again, by this very worker: its lock had expired."""
+    foretold: Callable[[Run], None] = staticmethod(lambda _: None)
+    """Told of a run whose cancel was pushed before the claim was answered."""
     became_hungry: Callable[[], None] = staticmethod(lambda: None)
     """Called after a claim that found less than there are free slots."""
 
@@ -305,6 +307,8 @@ class Fetcher(threading.Thread):
             run = self._runs.get(record.id)
             if run is not None:
                 self._start_run(run)
+                if self._runs.is_cancelled_early(run):
+                    self.foretold(run)
         if short:
             self.became_hungry()
         due = claim.next_run_at is not None and claim.next_run_at <= claim.now

@@ -108,6 +108,7 @@ class Listener(threading.Thread):
             if not self._fetcher.woken(patience_s=self._options.poll_ms / 1000):
                 self._store.rearm(key)
         elif member:
-            run = self._runs.get(member)
+            token, _, job_id = member.partition(" ")
+            run = self._runs.told_to_cancel(job_id, token)
             if run is not None:
                 self._interrupter.cancel(run)

@@ -139,6 +139,7 @@ class Worker:
         self.fetcher.became_hungry = self.listener.became_hungry
         self.heartbeat = Heartbeat(self.store, self.options, self.runs, self.interrupter, streak)
         self.fetcher.displaced = self.heartbeat.lost
+        self.fetcher.foretold = self.interrupter.cancel
         self.sweeper = StallSweeper(self.store, self.options, streak)
         self.sweeper.requeued = self.fetcher.look
         self._upkeep: tuple[Duty, ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import Literal, Protocol
 
@@ -11,6 +12,9 @@ from mq.records import JobRecord
 from mq.worker.executors.interrupts import Window
 
 Reason = Literal["cancel", "timeout", "stop"]
+
+EARLY_CANCELS = 1_000
+"""Pushed cancels kept for runs that are not here yet; the heartbeat tells of any other."""
 
 
 class InChild(Protocol):
@@ -133,6 +137,7 @@ class Runs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_id: dict[str, Run] = {}
+        self._early: deque[tuple[str, str]] = deque(maxlen=EARLY_CANCELS)
         self._empty = threading.Condition(self._lock)
 
     def add(self, run: Run) -> Run | None:
@@ -141,6 +146,20 @@ class Runs:
             before = self._by_id.get(run.job_id)
             self._by_id[run.job_id] = run
             return before
+
+    def told_to_cancel(self, job_id: str, token: str) -> Run | None:
+        """Return the run that a pushed cancel means; None when it is over, or not here yet."""
+        with self._lock:
+            run = self._by_id.get(job_id)
+            if run is not None and run.token == token:
+                return run
+            self._early.append((job_id, token))
+            return None
+
+    def is_cancelled_early(self, run: Run) -> bool:
+        """Whether a cancel was pushed before the answer of the claim had come."""
+        with self._lock:
+            return (run.job_id, run.token) in self._early
 
     def drop(self, run: Run) -> None:
         """Let a run go: its ack has landed, or it was lost."""

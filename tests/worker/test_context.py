@@ -158,9 +158,7 @@ def test_a_pending_cancel_sets_the_flag_and_lands(
         wait.await_result(job_id)
 
 
-def test_a_pushed_cancel_is_heard_without_a_heartbeat(
-    app: mq.App, store: Store, one_server: Server
-) -> None:
+def test_a_pushed_cancel_is_heard_without_a_heartbeat(app: mq.App, store: Store) -> None:
     """Through the control key, while the worker is full and while it is hungry."""
     began = threading.Semaphore(0)
 
@@ -173,11 +171,10 @@ def test_a_pushed_cancel_is_heard_without_a_heartbeat(
 
     rare = {"lock_duration": "60s", "lock_renew_interval": "59s"}
     for concurrency in (1, 2):
-        with worker_of(app, concurrency=concurrency, **rare) as worker:
+        with worker_of(app, concurrency=concurrency, **rare):
             job_id = wait.enqueue(None)
             assert began.acquire(timeout=PROMPT_S)
             store.cancel(job_id)
-            one_server.cli("ZADD", store.keys.control(worker.options.id), 0, job_id)
             assert finished(store, job_id) == ["cancelled"]
 
 
