@@ -23,8 +23,10 @@ from mq.validation import check_count, check_metadata, check_name
 
 MAX_LIMIT = 500
 """Most items of a page."""
-BUDGET = 500
-"""Most index members one script call looks at; some 2 ms of a server."""
+BUDGET = 250
+"""Most index members one script looks at; some 2 ms of a server."""
+CALLS = 4
+"""Most times a list runs its script to fill a page."""
 MAX_SETS = 256
 """Most sorted sets one script call merges."""
 PAGE_BYTES = 4 * 1024 * 1024

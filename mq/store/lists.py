@@ -31,6 +31,15 @@ class Lists(Reading, Steering):
 
     def _find(self, query: ListQuery, position: Position | None, limit: int, pairs: Pairs) -> Found:
         """Return the places from one place on; fewer than `limit` when the budget is spent."""
+        found = self._look(query, position, limit, pairs)
+        for _ in range(listing.CALLS - 1):
+            if found.reached is None or len(found.jobs) >= limit:
+                break
+            more = self._look(query, found.reached, limit - len(found.jobs), pairs)
+            found = attrs.evolve(found, jobs=found.jobs + more.jobs, reached=more.reached)
+        return found
+
+    def _look(self, query: ListQuery, position: Position | None, limit: int, pairs: Pairs) -> Found:
         per_call = max(1, listing.MAX_SETS // len(query.states))
         kind = listing.route(query).kind
         if kind == "delayed":
