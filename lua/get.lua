@@ -1,6 +1,6 @@
 -- Script:  get
 -- Version: 2
--- Args:    now kind max_bytes id*
+-- Args:    now kind max_bytes all_must_fit id*
 -- Moves:   - (reads only)
 -- Returns: ok, then for each id: a record with its ledger, or an empty list; fewer than asked for past max_bytes
 -- Events:  -
@@ -13,7 +13,7 @@
 -- include: meta
 local _, refusal = open_store({})
 if refusal then return refusal end
-local kind, max_bytes = ARGV[2], tonumber(ARGV[3])
+local kind, max_bytes, all_must_fit = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
 local function entries_of(job, first, last)
   local ledger, long = {}, {}
@@ -38,7 +38,7 @@ local function bytes_of(record)
 end
 
 local reply, bytes = { 'ok' }, 0
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local job, record = load_job(ARGV[i]), {}
   if job and kind == 'bare' then
     record = record_of(job, false)
@@ -48,7 +48,7 @@ for i = 4, #ARGV do
     record = record_of(job, redis.call('GET', payload_key(job.id)))
     record[5] = entries_of(job, kind == 'whole' and 1 or math.max(runs, 1), runs)
     bytes = bytes + bytes_of(record)
-    if max_bytes and bytes > max_bytes and #reply > 1 then break end
+    if max_bytes and bytes > max_bytes and (all_must_fit or #reply > 1) then break end
   end
   reply[#reply + 1] = record
 end

@@ -107,7 +107,9 @@ class ListQuery:
 
     def matches(self, record: JobRecord) -> bool:
         """Whether a record, read after its place was found, still is what was asked for."""
-        if record.state not in self.states:
+        if record.state not in self.states or self.queue not in (None, record.queue):
+            return False
+        if self.name not in (None, record.name):
             return False
         metadata = record.metadata if self.metadata else {}
         return all(metadata.get(key) == value for key, value in self.metadata.items())
@@ -219,7 +221,8 @@ def read_cursor(query: ListQuery, cursor: str | None) -> Position | None:
     try:
         found = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
         options, seal, body = found[:8], found[8:16], found[16:]
-        if _seal(options + body) != seal:
+        # A lenient decoder would take more than one text for the same bytes.
+        if _seal(options + body) != seal or base64.urlsafe_b64encode(found).decode() != cursor:
             raise ValueError
         value, _, job_id = body.decode().partition(" ")
         position = int(value), job_id

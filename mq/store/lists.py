@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -81,16 +81,16 @@ class Lists(Reading, Steering):
         left = listing.PAGE_BYTES
         for start in range(0, len(found.jobs), GET_BATCH):
             batch = found.jobs[start : start + GET_BATCH]
-            if left <= 0:
-                return records, found.jobs[start - 1]
-            read = self._get([at[1] for at in batch], "body" if query.bodies else "bare", left)
+            kind: Literal["body", "bare"] = "body" if query.bodies else "bare"
+            # A page of one job may be larger than allowed: it has to come on some page.
+            read = self._get([at[1] for at in batch], kind, left, all_must_fit=bool(records))
             for whole in read:
                 if whole is not None:
-                    left -= _size(whole[0])
+                    left = max(left - _size(whole[0]), 0)
                     if query.matches(whole[0]):
                         records.append(whole[0])
             if len(read) < len(batch):
-                return records, batch[len(read) - 1]
+                return records, found.jobs[start + len(read) - 1]
         return records, found.reached
 
     # Verbs done to every job of a list

@@ -40,9 +40,15 @@ class Reading(StoreBase):
         return states
 
     def _get(
-        self, job_ids: Sequence[str], kind: Literal["bare", "body", "whole"], max_bytes: int = 0
+        self,
+        job_ids: Sequence[str],
+        kind: Literal["bare", "body", "whole"],
+        max_bytes: int | None = None,
+        *,
+        all_must_fit: bool = False,
     ) -> list[tuple[JobRecord, list[Attempt]] | None]:
-        reply = self._caller.call("get", self._now(), kind, max_bytes or "", *job_ids)
+        most = "" if max_bytes is None else max_bytes
+        reply = self._caller.call("get", self._now(), kind, most, int(all_must_fit), *job_ids)
         return [wire.whole(found) if found else None for found in reply[1:]]
 
     def watch(self, job_id: str) -> str:
@@ -74,6 +80,18 @@ class Reading(StoreBase):
     def paused_queues(self) -> list[str]:
         """Return the queues that are paused, sorted."""
         return sorted(self._meta_fields("paused"))
+
+    def paused_since(self) -> dict[str, int]:
+        """Return the queues that are paused, sorted, and the instant of each pause, ms."""
+        queues = self.paused_queues()
+        if not queues:
+            return {}
+        fields = [f"paused:{queue}" for queue in queues]
+        instants = self._caller.repeat(
+            lambda _: self._caller.client.execute_command("HMGET", self.keys.meta(), *fields)
+        )
+        # One that was resumed meanwhile has none.
+        return {queue: int(at) for queue, at in zip(queues, instants, strict=True) if at}
 
     def _meta_fields(self, kind: str) -> list[str]:
         fields = self._caller.repeat(
