@@ -20,7 +20,7 @@ if ARGV[3] == '1' then
   end
 end
 local holder = holder_of(name, key)
-local job = holder and load_job(holder.id)
+local job = holder and holder.job
 if not job or FINISHED[job.state] then return { 'none', '' } end
 
 local word = cancel(job, function(_, set) return set end)

@@ -2,7 +2,7 @@
 -- Version: 1
 -- Args:    now key*
 -- Moves:   - (from here on enqueue keeps a sorted set for each value of these metadata keys)
--- Returns: ok, number of keys that were new
+-- Returns: ok
 -- Events:  -
 --
 -- Atomic because every job is either enqueued after the declaration, by a script that reads it, or stands in
@@ -20,7 +20,7 @@ for i = 2, #ARGV do
     fresh[#fresh + 1] = ARGV[i]
   end
 end
-if #fresh == 0 then return { 'ok', '0' } end
+if #fresh == 0 then return { 'ok' } end
 
 -- HSET may grow memory: behind a ZREM a full server accepts it.
 redis.call('ZREM', ACTIVE_KEY, '')
@@ -36,4 +36,4 @@ for _, key in ipairs(fresh) do
   if #seen == 0 then redis.call('HSET', META_KEY, 'ready:' .. key, '1') end
   for _, pair in ipairs(seen) do redis.call('HSET', backfill_key(key), pair, '') end
 end
-return { 'ok', text(#fresh) }
+return { 'ok' }

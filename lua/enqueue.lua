@@ -86,6 +86,7 @@ local function insert(item)
   local job = {
     id = item.id, queue = item.queue, name = item.name, priority = item.priority, seq = text(seq),
     enqueued_at = NOW_TEXT, run_at = text(math.max(item.run_at, NOW)),
+    dedup = item.dedup and '', dedup_key = item.dedup and item.dedup.key,
   }
   local set = { 'queue', job.queue, 'name', job.name, 'seq', job.seq, 'enqueued_at', NOW_TEXT, 'nonce', item.nonce }
   local function put(field, value)

@@ -22,13 +22,14 @@ end
 
 local reply, removed = { 'ok' }, {}
 for i = 4, #ARGV do
-  local job = load_job(ARGV[i])
+  local job = not removed_before[ARGV[i]] and load_job(ARGV[i])
   local word = removed_before[ARGV[i]] and 'removed' or 'not_found'
   if job and (job.state == 'active' or job.state == 'waiting-children') then
     word = 'not_removable'
   elseif job then
     erase(job)
     removed[#removed + 1] = job.id
+    removed_before[job.id] = true
     word = 'removed'
   end
   reply[#reply + 1] = word

@@ -1,6 +1,6 @@
 -- Script:  resume
 -- Version: 1
--- Args:    now queue
+-- Args:    now nonce repeated queue
 -- Moves:   - (claim hands out jobs of the queue again)
 -- Returns: resumed | not_paused
 -- Events:  wake
@@ -10,9 +10,10 @@
 -- earliest delayed job is woken too, since a sleeper may not know when it falls due.
 -- include: job
 -- include: wake
-local queue = ARGV[2]
+local nonce, queue = ARGV[2], ARGV[4]
 local _, refusal = open_store({ queue })
 if refusal then return refusal end
+if ARGV[3] == '1' and redis.call('EXISTS', answered_key(nonce)) == 1 then return { 'resumed' } end
 if not PAUSED[queue] then return { 'not_paused' } end
 
 redis.call('HDEL', META_KEY, 'paused:' .. queue)
@@ -26,4 +27,5 @@ end
 local next_id = redis.call('ZRANGE', delayed_key(queue), '0', '0')[1]
 local job = next_id and load_job(next_id)
 if job then wake(queue, job.name) end
+redis.call('SET', answered_key(nonce), 'resumed', 'PX', '60000')
 return { 'resumed' }

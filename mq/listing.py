@@ -78,7 +78,7 @@ ROUTES: tuple[Route, ...] = (
         queue=True,
         metadata=False,
         reads="delayed:<queue>",
-        checks="name",
+        checks="state, queue and name",
     ),
     Route(
         "finished_at",
@@ -87,7 +87,7 @@ ROUTES: tuple[Route, ...] = (
         queue=False,
         metadata=False,
         reads="finished:<state>:<queue>:<name> merged",
-        checks="nothing",
+        checks="state, queue and name",
     ),
 )
 """Every order and what it can be combined with; anything else is refused."""

@@ -14,13 +14,15 @@ local function take_key(item)
   local key, set = dedup_key(item.name, item.dedup.key), { 'id', item.id }
   redis.call('DEL', key)
   redis.call('ZREM', WINDOWS_KEY, item.name .. ':' .. item.dedup.key)
-  for field, value in pairs({
-    ttl = item.dedup.ttl and text(item.dedup.ttl) or nil,
-    extend = item.dedup.extend and '1' or nil, replace = item.dedup.replace and '1' or nil,
-  }) do
-    set[#set + 1] = field
-    set[#set + 1] = value
+  local function put(field, value)
+    if value then
+      set[#set + 1] = field
+      set[#set + 1] = value
+    end
   end
+  put('ttl', item.dedup.ttl and text(item.dedup.ttl))
+  put('extend', item.dedup.extend and '1')
+  put('replace', item.dedup.replace and '1')
   redis.call('HSET', key, unpack(set))
   if item.dedup.ttl then set_window(item, item.dedup.ttl) end
 end
@@ -85,9 +87,8 @@ local function deduplicate(item, declared)
   if before then return 'replaced', before end
   local holder = holder_of(item.name, item.dedup.key)
   if not holder then return nil end
-  local job = holder.replace and load_job(holder.id)
-  local replaces = job and job.state == 'delayed'
-  if replaces then replace(job, item, declared) end
+  local replaces = holder.replace and holder.job and holder.job.state == 'delayed'
+  if replaces then replace(holder.job, item, declared) end
   if holder.ttl and (replaces or holder.extend) then set_window(item, holder.ttl) end
   return replaces and 'replaced' or 'duplicate', holder.id
 end

@@ -1,5 +1,5 @@
 -- The shape of what a person asks for: a nonce and a batch of ids in, for each id a word and the state it
--- was found in out. The nonce stands on the record with the word that was answered, so that a call sent
+-- was found in out. The nonce stands on the record with what was answered, so that a call sent
 -- again because its reply was lost is told the same; a new call is judged by the state it finds.
 -- include: clock
 -- include: move
@@ -20,10 +20,10 @@ local function steer(field, decide)
       state = job.state
       local before = job[field]
       if before and string.sub(before, 1, #nonce) == nonce then
-        word = string.sub(before, #nonce + 1)
+        word, state = string.match(string.sub(before, #nonce + 1), '^(%S+) (%S+)$')
       else
         word = decide(job, function(answer, set)
-          job[field] = nonce .. answer
+          job[field] = nonce .. answer .. ' ' .. state
           set[#set + 1] = field
           set[#set + 1] = job[field]
           return set

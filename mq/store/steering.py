@@ -102,10 +102,13 @@ class Steering(StoreBase):
         Returns:
             Whether it was not paused before.
         """
-        reply = self._caller.call("pause", self._now(), check_name(queue, "queue"))
-        return bool(reply[0] == b"paused")
+        return self._turn("pause", queue) == b"paused"
 
     def resume(self, queue: str) -> bool:
         """Let workers take from a queue again, idle ones at once; False when it was not paused."""
-        reply = self._caller.call("resume", self._now(), check_name(queue, "queue"))
-        return bool(reply[0] == b"resumed")
+        return self._turn("resume", queue) == b"resumed"
+
+    def _turn(self, verb: Literal["pause", "resume"], queue: str) -> bytes:
+        args = [check_name(queue, "queue")]
+        reply = self._caller.call_told(verb, [self._now(), ids.new_nonce()], args)
+        return bytes(reply[0])

@@ -18,17 +18,15 @@ class Upkeep(StoreBase):
         """Delete dedup windows that are over; call again while it returns `limit`."""
         return int(self._caller.call("window_sweep", self._now(), limit)[1])
 
-    def declare_index(self, keys: Sequence[str]) -> int:
+    def declare_index(self, keys: Sequence[str]) -> None:
         """Keep a sorted set for each value of these metadata keys, from now on.
 
         Jobs that are there already are added by `backfill`; until then lists that ask for the key
         step through other jobs. A declaration holds for every writer of the store, and for good.
-
-        Returns:
-            How many of them are new to the store.
         """
         named = [check_name(key, "metadata key") for key in keys]
-        return int(self._caller.call("declare_index", self._now(), *named)[1]) if named else 0
+        if named:
+            self._caller.call("declare_index", self._now(), *named)
 
     def backfill(self, limit: int = BACKFILL_BATCH) -> tuple[str, int] | None:
         """Do one step of the work that a new metadata index needs.

@@ -68,7 +68,7 @@ def _add_metadata_sets(
     for job_id, record in jobs.items():
         extra = content.get(keys.extra(job_id), {})
         for key in extra.get("indexed", "").split():
-            index = keys.metadata(key, extra[f"metadata:{key}"])
+            index = keys.metadata(key, _text(extra[f"metadata:{key}"]))
             sets.setdefault(index, {})[job_id] = int(record["enqueued_at"])
 
 
@@ -93,7 +93,13 @@ def _dedup_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterator[
 
 
 def _key_of(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -> str | None:
-    return record.get("dedup") or content.get(keys.extra(job_id), {}).get("dedup")
+    found = record.get("dedup") or content.get(keys.extra(job_id), {}).get("dedup")
+    return found and _text(found)
+
+
+def _text(value: str) -> str:
+    """A value of a snapshot, which shows bytes one by one, as the text it is."""
+    return value.encode("latin-1").decode()
 
 
 def _sets(keys: Keys, content: Content, expected: dict[str, dict[str, int]]) -> Iterator[str]:
@@ -142,10 +148,14 @@ def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterato
     """Keys that ``mq/keys.py`` cannot make, and keys of jobs that do not exist."""
     pairs = {(record["queue"], record["name"]) for record in jobs.values()}
     known = {keys.meta(), keys.seq(), keys.active(), keys.windows()}
+    # A marker stays until somebody takes it, also when its job was removed.
+    seen = (field for field in content.get(keys.meta(), {}) if field.startswith("seen:"))
+    known |= {keys.root + "wake:" + field.removeprefix("seen:") for field in seen}
     for job_id in jobs:
         extra = content.get(keys.extra(job_id), {})
         known |= {
-            keys.metadata(key, extra[f"metadata:{key}"]) for key in extra.get("indexed", "").split()
+            keys.metadata(key, _text(extra[f"metadata:{key}"]))
+            for key in extra.get("indexed", "").split()
         }
     for queue, name in pairs:
         known |= {keys.waiting(queue, name), keys.delayed(queue), keys.wake(queue, name)}
