@@ -1,8 +1,8 @@
 -- Script:  declare_index
 -- Version: 1
--- Args:    now key*
+-- Args:    now nonce repeated key*
 -- Moves:   - (from here on enqueue keeps a sorted set for each value of these metadata keys)
--- Returns: ok
+-- Returns: ok, number of keys that were new
 -- Events:  -
 --
 -- Atomic because every job is either enqueued after the declaration, by a script that reads it, or stands in
@@ -12,15 +12,17 @@
 -- include: meta
 local found, refusal = open_store({}, { 'indexed' })
 if refusal then return refusal end
+local before = ARGV[3] == '1' and redis.call('GET', answered_key(ARGV[2]))
+if before then return { 'ok', before } end
 
 local declared, fresh = found[1] or '', {}
-for i = 2, #ARGV do
+for i = 4, #ARGV do
   if not string.find(' ' .. declared .. ' ', ' ' .. ARGV[i] .. ' ', 1, true) then
     declared = declared == '' and ARGV[i] or declared .. ' ' .. ARGV[i]
     fresh[#fresh + 1] = ARGV[i]
   end
 end
-if #fresh == 0 then return { 'ok' } end
+if #fresh == 0 then return { 'ok', '0' } end
 
 -- HSET may grow memory: behind a ZREM a full server accepts it.
 redis.call('ZREM', ACTIVE_KEY, '')
@@ -36,4 +38,5 @@ for _, key in ipairs(fresh) do
   if #seen == 0 then redis.call('HSET', META_KEY, 'ready:' .. key, '1') end
   for _, pair in ipairs(seen) do redis.call('HSET', backfill_key(key), pair, '') end
 end
-return { 'ok' }
+redis.call('SET', answered_key(ARGV[2]), text(#fresh), 'PX', '60000')
+return { 'ok', text(#fresh) }

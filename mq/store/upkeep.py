@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mq import ids
 from mq.store.base import StoreBase
 from mq.validation import check_name
 
@@ -18,15 +19,20 @@ class Upkeep(StoreBase):
         """Delete dedup windows that are over; call again while it returns `limit`."""
         return int(self._caller.call("window_sweep", self._now(), limit)[1])
 
-    def declare_index(self, keys: Sequence[str]) -> None:
+    def declare_index(self, keys: Sequence[str]) -> int:
         """Keep a sorted set for each value of these metadata keys, from now on.
 
         Jobs that are there already are added by `backfill`; until then lists that ask for the key
         step through other jobs. A declaration holds for every writer of the store, and for good.
+
+        Returns:
+            How many of them are new to the store.
         """
         named = [check_name(key, "metadata key") for key in keys]
-        if named:
-            self._caller.call("declare_index", self._now(), *named)
+        if not named:
+            return 0
+        nonce = ids.new_nonce()
+        return int(self._caller.call_told("declare_index", [self._now(), nonce], named)[1])
 
     def backfill(self, limit: int = BACKFILL_BATCH) -> tuple[str, int] | None:
         """Do one step of the work that a new metadata index needs.
