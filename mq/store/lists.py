@@ -68,6 +68,10 @@ class Lists(Reading, Steering):
             groups = groups[1:]
         replies = self._caller.call_all(lambda _: [call(group) for group in groups])
         parts += map(listing.found_of, replies)
+        # An index that was completed between two calls answers for all of them.
+        for part in parts:
+            if part.by_metadata:
+                return part
         return listing.merge(parts, query, limit)
 
     def _pairs(self, query: ListQuery) -> Pairs:
