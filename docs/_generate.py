@@ -21,10 +21,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mq import states
+from mq import listing, states
+from mq.errors import ListOrderUnsupportedError
 from mq.keys import Keys
 from mq.scripts import load_scripts, script_folder
 from mq.states import TRANSITIONS, JobState, Outcome, Transition
+from mq.store import REFUSALS
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -156,6 +158,99 @@ def reason_of(name: str) -> str:
             break
         lines.append(line.removeprefix("-- "))
     return " ".join(lines)
+
+
+# The guide on cancelling and administration
+
+STEERING = ("cancel", "cancel_by_key", "retry", "promote", "remove")
+"""Verbs on jobs that are there already; beside them stand what their scripts refuse with."""
+REFUSED_WITH = {
+    "cancel": "not_cancellable",
+    "retry": "not_retryable",
+    "promote": "not_promotable",
+}
+"""Their refusals; the verbs that are not here answer False."""
+
+
+def steering_table() -> str:
+    """Return what each steering verb does to a job in each state, and to an id nobody has."""
+    places: list[JobState | None] = [*JobState, None]
+    rows = []
+    for place in places:
+        shown = f"`{place.value}`" if place else "(unknown id)"
+        rows.append((shown, *(_steered(verb, place) for verb in STEERING)))
+    return table(("state", *(f"[{verb}](../lifecycle.md#{verb})" for verb in STEERING)), rows)
+
+
+def _steered(verb: str, place: JobState | None) -> str:
+    for row in states.rows(verb):
+        if place is not None and row.source is place:
+            if row.target is row.source:
+                return f"stays; `{row.word}`"
+            return f"→ `{row.target.value}`" if row.target else "gone; `True`"
+    refusal = "not_found" if place is None else REFUSED_WITH.get(verb)
+    return f"`{REFUSALS[refusal].__name__}`" if refusal and verb in REFUSED_WITH else "`False`"
+
+
+_ALLOWED_STATES = {
+    "any": "any",
+    "delayed": '`["delayed"]`',
+    "finished": ", ".join(f"`{state}`" for state in JobState if state in states.FINISHED),
+}
+
+
+def routes_table() -> str:
+    """Return every order of a list, what it may be combined with, and what serves it."""
+    return table(
+        ("`order_by`", "states", "queue", "name", "metadata", "read from", "looked up for each"),
+        (
+            (
+                f"`{row.order_by}`",
+                _ALLOWED_STATES[row.states],
+                "needed" if row.queue else "may be given",
+                "may be given",
+                "may be given" if row.metadata else "refused",
+                _keys_in_code(row.reads),
+                row.checks,
+            )
+            for row in listing.ROUTES
+        ),
+    )
+
+
+def _keys_in_code(text: str) -> str:
+    return re.sub(r"[a-z]+:<[^\s,;]+>(?=[\s,;]|$)", lambda key: f"`{key[0]}`", text)
+
+
+REFUSED_QUESTIONS: tuple[Mapping[str, Any], ...] = (
+    {"order_by": "priority"},
+    {"order_by": "run_at"},
+    {"order_by": "run_at", "states": ["delayed"]},
+    {"order_by": "run_at", "states": ["delayed"], "queue": "mail", "metadata": {"plan": "free"}},
+    {"order_by": "finished_at"},
+    {"order_by": "finished_at", "states": ["failed"], "metadata": {"plan": "free"}},
+)
+"""One question for each way a list can be refused."""
+
+
+def refused_table() -> str:
+    """Return questions that no index serves, and what is answered."""
+    return table(
+        ("`list` with", "`ListOrderUnsupportedError`"),
+        (
+            (f"`{', '.join(f'{name}={value!r}' for name, value in asked.items())}`", refusal(asked))
+            for asked in REFUSED_QUESTIONS
+        ),
+    )
+
+
+def refusal(asked: Mapping[str, Any]) -> str:
+    """Return the message of a list that is refused."""
+    try:
+        listing.route(listing.read_query(**asked))
+    except ListOrderUnsupportedError as error:
+        return error.message
+    raise AssertionError(f"{asked} is served")
 
 
 # Keys and scripts
@@ -335,6 +430,11 @@ PARTS: dict[str, Parts] = {
             f"verb {verb}": functools.partial(verb_part, verb)
             for verb in dict.fromkeys(row.verb for row in TRANSITIONS)
         },
+    },
+    "guides/cancellation-and-admin.md": {
+        "steering": steering_table,
+        "routes": routes_table,
+        "refused lists": refused_table,
     },
     "architecture.md": {"keys": keys_table, "scripts": scripts_table},
     "reference/configuration.md": {"cli": cli_part},

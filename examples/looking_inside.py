@@ -35,84 +35,142 @@ class Declined(Exception):
     reason: str
 
 
-def fill(url: str, prefix: str = "mq") -> FakeClock:
-    """Enqueue, claim and ack as producers and workers would; return the clock, at 10:03:00."""
-    clock = FakeClock(int(TEN.timestamp() * 1000))
-    app = mq.App(url, prefix=prefix, clock=clock)
-    send_email = app.define("send-email", payload=Email, queue="mail")
-    charge = app.define(
-        "charge",
-        payload=Invoice,
-        result=str,
-        error=Declined,
-        queue="billing",
-        attempts=3,
-        backoff=mq.exponential("1m"),
-    )
-    store = app.store
+class Shop:
+    """A store, its two kinds of jobs, and what producers and workers do to them."""
 
-    def claim(job: mq.Job, worker: str) -> JobRecord:
-        token = f"token-{clock.now_ms()}"
-        return store.claim([job.queue], [job.name], token, lock_ms=30_000, worker=worker).jobs[0]
+    def __init__(self, url: str, prefix: str) -> None:
+        self.clock = FakeClock(int(TEN.timestamp() * 1000))
+        app = mq.App(url, prefix=prefix, clock=self.clock, indexed_metadata=["customer"])
+        self.store = app.store
+        self.send_email = app.define("send-email", payload=Email, queue="mail")
+        self.charge = app.define(
+            "charge",
+            payload=Invoice,
+            result=str,
+            error=Declined,
+            queue="billing",
+            attempts=3,
+            backoff=mq.exponential("1m"),
+        )
 
-    def succeed(record: JobRecord, value: object) -> None:
-        exit_ = charge.exit_codec.encode_success(value)
-        store.ack_completed(record.id, record.token, exit_)
+    def claim(self, job: mq.Job, worker: str) -> JobRecord:
+        token = f"token-{self.clock.now_ms()}"
+        claim = self.store.claim([job.queue], [job.name], token, lock_ms=30_000, worker=worker)
+        return claim.jobs[0]
 
-    def decline(record: JobRecord, reason: str, *, last: bool = False) -> None:
+    def succeed(self, record: JobRecord, value: object) -> None:
+        exit_ = self.charge.exit_codec.encode_success(value)
+        self.store.ack_completed(record.id, record.token, exit_)
+
+    def decline(self, record: JobRecord, reason: str, *, last: bool = False) -> None:
         error = Declined(reason)
-        exit_, _ = charge.exit_codec.encode_failure(error)
+        exit_, _ = self.charge.exit_codec.encode_failure(error)
         summary = codec.error_summary(error)
         if last:
-            store.ack_failed(record.id, record.token, exit_, summary=summary)
+            self.store.ack_failed(record.id, record.token, exit_, summary=summary)
         else:
-            store.ack_retried(record.id, record.token, 60_000, exit_, summary=summary)
+            self.store.ack_retried(record.id, record.token, 60_000, exit_, summary=summary)
+
+
+def fill(url: str, prefix: str = "mq") -> FakeClock:
+    """Do what producers, workers and people would; return the clock, at 10:03:00."""
+    shop = Shop(url, prefix)
+    run_jobs(shop)
+    steer_jobs(shop)
+    return shop.clock
+
+
+def run_jobs(shop: Shop) -> None:
+    """From 10:00:00 to 10:02:50: jobs that ended, were lost, wait or run."""
+    clock, store, charge, send_email = shop.clock, shop.store, shop.charge, shop.send_email
 
     # 10:00:00  A-17 is charged in a quarter of a second.
     charge.enqueue(Invoice("A-17", 1250), job_id="A-17", metadata={"customer": "ada"})
-    record = claim(charge, "web-1:4711:9f3c")
+    record = shop.claim(charge, "web-1:4711:9f3c")
     clock.advance(250)
-    succeed(record, "A-17: 1250 cents")
+    shop.succeed(record, "A-17: 1250 cents")
 
     # 10:00:00.250  A-18 is declined, and a minute later again, by an error that will not pass.
-    charge.enqueue(Invoice("A-18", 99_900), job_id="A-18")
-    record = claim(charge, "web-1:4711:9f3c")
+    metadata = {"customer": "bob", "plan": "free"}
+    charge.enqueue(Invoice("A-18", 99_900), job_id="A-18", metadata=metadata)
+    record = shop.claim(charge, "web-1:4711:9f3c")
     clock.advance(750)
-    decline(record, "the bank is closed")
+    shop.decline(record, "the bank is closed")
     clock.advance(60_000)
-    record = claim(charge, "web-2:4802:1b7e")
+    record = shop.claim(charge, "web-2:4802:1b7e")
     clock.advance(500)
-    decline(record, "the card expired in November, ask for another one", last=True)
+    shop.decline(record, "the card expired in November, ask for another one", last=True)
 
     # 10:01:01.500  The worker of order-dan is lost, and a sweep that allows no stall fails the job.
     send_email.enqueue(Email("dan@example.com", "Your order"), job_id="order-dan")
-    claim(send_email, "web-9:5120:77aa")
+    shop.claim(send_email, "web-9:5120:77aa")
     clock.advance(30_500)
     store.stall_sweep(max_stalled=0)
 
     # 10:01:32  The worker of order-eve is lost too, and nobody has swept since.
     send_email.enqueue(Email("eve@example.com", "Your order"), job_id="order-eve")
-    claim(send_email, "web-9:5120:77aa")
+    shop.claim(send_email, "web-9:5120:77aa")
 
     # 10:01:59  A-19 is declined and has its second run in a minute; A-20 is for tomorrow.
     clock.advance(26_500)
-    charge.enqueue(Invoice("A-19", 500), job_id="A-19")
-    record = claim(charge, "web-1:4711:9f3c")
+    charge.enqueue(Invoice("A-19", 500), job_id="A-19", dedupe="A-19")
+    record = shop.claim(charge, "web-1:4711:9f3c")
     clock.advance(500)
-    decline(record, "the bank is closed")
-    charge.enqueue(Invoice("A-20", 500), job_id="A-20", at=TEN + timedelta(days=1))
+    shop.decline(record, "the bank is closed")
+    tomorrow = TEN + timedelta(days=1)
+    charge.enqueue(Invoice("A-20", 500), job_id="A-20", at=tomorrow, metadata={"customer": "ada"})
 
     # 10:02:50  A worker takes A-21; three mails are waiting, one of them urgent.
     clock.advance(51_000)
     charge.enqueue(Invoice("A-21", 700), job_id="A-21")
-    claim(charge, "web-2:4802:1b7e")
+    shop.claim(charge, "web-2:4802:1b7e")
     send_email.enqueue(Email("ada@example.com", "Welcome"), job_id="welcome-ada")
     send_email.enqueue(Email("bob@example.com", "Welcome"), job_id="welcome-bob")
     send_email.enqueue(Email("cy@example.com", "Your new password"), job_id="reset-cy", priority=10)
 
+
+def steer_jobs(shop: Shop) -> None:
+    """From 10:02:52 to 10:03:00: a pause, dedup keys, cancels and a new metadata index."""
+    clock, store, charge, send_email = shop.clock, shop.store, shop.charge, shop.send_email
+
+    # 10:02:52  Somebody pauses the mails. Ada gets one digest an hour, however many are asked for,
+    # and of the reminders to Bob within ten minutes only the first goes out.
+    clock.advance(2_000)
+    store.pause("mail")
+    send_email.enqueue(
+        Email("ada@example.com", "Your digest"),
+        job_id="digest-ada",
+        delay="5m",
+        dedupe=mq.Dedupe("digest/ada", ttl="1h", replace=True),
+    )
+    send_email.enqueue(
+        Email("bob@example.com", "Do not forget"),
+        job_id="remind-bob",
+        dedupe=mq.Dedupe("remind/bob", ttl="10m"),
+    )
+
+    # 10:02:54  A-22 is cancelled before it runs, A-23 in its run.
+    clock.advance(2_000)
+    charge.enqueue(Invoice("A-22", 300), job_id="A-22", delay="1h")
+    store.cancel("A-22")
+    charge.enqueue(Invoice("A-23", 300), job_id="A-23")
+    record = shop.claim(charge, "web-1:4711:9f3c")
+    clock.advance(1_000)
+    store.cancel("A-23")
+    clock.advance(20)
+    store.ack_cancelled(record.id, record.token)
+
+    # 10:02:56  A cancel of A-21 is asked for, and its worker has not heard of it yet.
+    clock.advance(980)
+    store.cancel("A-21")
+
+    # 10:02:58  A new release declares another metadata key; a worker begins to index what is there.
+    clock.advance(2_000)
+    store.declare_index(["plan"])
+    store.backfill(limit=2)
+
     # 10:03:00  This is when we look.
-    clock.advance(10_000)
-    return clock
+    clock.advance(2_000)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 -- Script:  cancel_request
 -- Version: 1
--- Args:    now nonce id*
+-- Args:    now nonce states id*
 -- Moves:   waiting -> cancelled, delayed -> cancelled, waiting-children -> cancelled, active -> active
--- Returns: ok, then for each id: cancelled | cancel_requested | not_cancellable | not_found, and its state or ''
+-- Returns: ok, then for each id: cancelled | cancel_requested | not_cancellable | changed | not_found, and its state
 -- Events:  control (the worker that holds it), done (awaited jobs that were cancelled)
 --
 -- Atomic because a job is either taken out of line or flagged, and no claim can come between: it never
@@ -11,4 +11,6 @@
 -- takes, or by its next heartbeat, and ends the run with ack_cancelled.
 -- include: cancel
 -- include: steer
-return steer('cancel_nonce', cancel)
+local PENDING = { waiting = true, delayed = true, active = true, ['waiting-children'] = true }
+
+return steer('cancel_nonce', PENDING, 'not_cancellable', cancel)

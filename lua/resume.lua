@@ -6,9 +6,8 @@
 -- Events:  wake
 --
 -- Atomic because the wake-ups that were withheld are owed in the step that ends the pause: a job enqueued
--- the moment before is announced here, one enqueued the moment after by its own enqueue. The name of the
--- earliest delayed job is woken too, since a sleeper may not know when it falls due.
--- include: job
+-- the moment before is announced here, one enqueued the moment after by its own enqueue. Names with delayed
+-- jobs alone are woken too, since a sleeper may not know when they fall due, or that they have.
 -- include: wake
 local nonce, queue = ARGV[2], ARGV[4]
 local _, refusal = open_store({ queue })
@@ -21,11 +20,10 @@ local prefix = 'seen:' .. queue .. ':'
 for _, field in ipairs(redis.call('HKEYS', META_KEY)) do
   if string.sub(field, 1, #prefix) == prefix then
     local name = string.sub(field, #prefix + 1)
-    if redis.call('EXISTS', waiting_key(queue, name)) == 1 then wake(queue, name) end
+    if redis.call('EXISTS', waiting_key(queue, name), index_key('delayed', queue, name)) > 0 then
+      wake(queue, name)
+    end
   end
 end
-local next_id = redis.call('ZRANGE', delayed_key(queue), '0', '0')[1]
-local job = next_id and load_job(next_id)
-if job then wake(queue, job.name) end
 redis.call('SET', answered_key(nonce), 'resumed', 'PX', '60000')
 return { 'resumed' }

@@ -1,8 +1,8 @@
 -- Script:  retry
 -- Version: 2
--- Args:    now nonce id*
+-- Args:    now nonce states id*
 -- Moves:   failed -> waiting
--- Returns: ok, then for each id: retried | not_retryable | not_found, and its state or ''
+-- Returns: ok, then for each id: retried | not_retryable | changed | not_found, and its state or ''
 -- Events:  wake
 --
 -- Atomic because a failed job gets its fresh budget and its place in line in one step: asked for twice, it
@@ -13,8 +13,7 @@ local RESET = {
   'failed_reason',
 }
 
-return steer('retry_nonce', function(job, answered)
-  if job.state ~= 'failed' then return 'not_retryable' end
+return steer('retry_nonce', { failed = true }, 'not_retryable', function(job, answered)
   job.seq, job.run_at = next_seq(), NOW_TEXT
   move(job, 'waiting', answered('retried', { 'seq', job.seq, 'run_at', NOW_TEXT }), RESET)
   return 'retried'

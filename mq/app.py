@@ -223,7 +223,7 @@ class App:
             )
         try:
             checked = check_job_name(name)
-            indexed = check_indexed((*self.indexed_metadata, *indexed_metadata))
+            indexed = check_indexed((*self.indexed_metadata, *check_indexed(indexed_metadata)))
             defaults = Policies.of(**policies)
             conduct = Conduct.of(
                 retryable=retryable,

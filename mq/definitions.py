@@ -171,8 +171,9 @@ class Job(JobVerbs[P, R]):
     def _dedupe_of(self, payload: P, given: Dedupe | str | None) -> Dedupe | None:
         if given is not None or self._dedupe is None:
             return check_dedupe(given)
+        made = self._dedupe(payload)
         try:
-            return check_dedupe(self._dedupe(payload))
+            return check_dedupe(made)
         except (TypeError, ValueError) as error:
             raise PayloadError("$", str(error), what=f"dedupe of job {self.name!r}") from None
 

@@ -130,7 +130,7 @@ def read_query(
         queue=None if queue is None else check_name(queue, "queue"),
         name=None if name is None else check_name(name, "job name"),
         states=tuple(JobState) if states is None else check_states(states),
-        metadata=check_metadata(metadata or {}),
+        metadata=check_metadata({} if metadata is None else metadata),
         order_by=order_by,
         descending=_descending(order),
         bodies=bool(bodies),
@@ -147,6 +147,8 @@ def check_states(states: Iterable[JobState | str]) -> tuple[JobState, ...]:
     """Return states in the order of their life, each once."""
     if isinstance(states, str):
         raise TypeError(f"states must be a list, got the text {states!r}: use [{states!r}]")
+    if not isinstance(states, Iterable):
+        raise TypeError(f"states must be a list, got {type(states).__name__}")
     asked = set()
     for state in states:
         try:

@@ -1,12 +1,11 @@
--- What a cancel does to a job, by its state. `answered(word, set)` adds the fields by which a repeated
--- call is recognised.
+-- What a cancel does to a job that has not finished, by its state. `answered(word, set)` adds the fields by
+-- which a repeated call is recognised.
 -- include: finish
 
 -- A pushed cancel that nobody took is garbage after this: the heartbeat has told the worker long ago.
 local PUSH_TTL_MS = '60000'
 
 local function cancel(job, answered)
-  if FINISHED[job.state] then return 'not_cancellable' end
   if job.state == 'active' then
     job.cancel_requested = '1'
     -- HSET may grow memory: behind a ZREM a full server accepts it.

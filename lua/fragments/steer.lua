@@ -3,16 +3,17 @@
 -- again because its reply was lost is told the same; a new call is judged by the state it finds.
 -- include: clock
 -- include: move
+-- include: among
 
--- Runs `decide(job, answered)` for every job; it returns the word, and when it changes the job writes
--- the fields of `answered(word, set)` with the change.
-local function steer(field, decide)
-  local nonce = ARGV[2] .. ':'
+-- Runs `act(job, answered)` for every job in one of the `accepted` states and of those that are meant;
+-- `answered(word, set)` is what it writes with the change. Any other job answers `refusal`, or `changed`.
+local function steer(field, accepted, refusal, act)
+  local nonce, states = ARGV[2] .. ':', ARGV[3]
   read_too(field)
   local list = {}
-  for i = 3, #ARGV do list[i - 2] = load_job(ARGV[i]) end
-  local _, refusal = open_store(queues_of(list))
-  if refusal then return refusal end
+  for i = 4, #ARGV do list[i - 3] = load_job(ARGV[i]) end
+  local _, schema_error = open_store(queues_of(list))
+  if schema_error then return schema_error end
   local reply = { 'ok' }
   for _, job in ipairs(list) do
     local word, state = 'not_found', ''
@@ -21,8 +22,12 @@ local function steer(field, decide)
       local before = job[field]
       if before and string.sub(before, 1, #nonce) == nonce then
         word, state = string.match(string.sub(before, #nonce + 1), '^(%S+) (%S+)$')
+      elseif not accepted[state] then
+        word = refusal
+      elseif not is_among(states, state) then
+        word = 'changed'
       else
-        word = decide(job, function(answer, set)
+        word = act(job, function(answer, set)
           job[field] = nonce .. answer .. ' ' .. state
           set[#set + 1] = field
           set[#set + 1] = job[field]

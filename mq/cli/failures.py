@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 import click
 
@@ -14,6 +16,8 @@ from mq.errors import MQError, one_line
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class CommandError(Exception):
@@ -30,8 +34,19 @@ def misuse(line: str) -> CommandError:
 
 
 def complain(text: str) -> None:
-    """Write one line for the user to stderr."""
-    print(f"mq: {printable(one_line(text))}", file=sys.stderr, flush=True)
+    """Write one line for the user to stderr; nothing where that is closed."""
+    if sys.stderr is None:
+        return
+    try:
+        print(f"mq: {printable(one_line(text))}", file=sys.stderr, flush=True)
+    except OSError:
+        # Nobody can be told that nobody can be told.
+        _mute(sys.stderr)
+
+
+def _mute(stream: TextIO) -> None:
+    """Drop what a stream still holds: Python would write it at its exit, and complain again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def run_command(arguments: Sequence[str], obj: object = None) -> int:
@@ -58,8 +73,15 @@ def run_command(arguments: Sequence[str], obj: object = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader, `head` perhaps, has what it wants; Python would complain again at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, `head` perhaps, has what it wants.
+        _mute(sys.stdout)
+        return FAILED
+    except OSError as error:
+        # A file that is at fault has a name.
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        _mute(sys.stdout)
+        complain(f"cannot write the output: {error.strerror}")
         return FAILED
     return code if isinstance(code, int) else 0
 

@@ -16,9 +16,8 @@ from mq.durations import format_ms
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
-PIPED_WIDTH = 10_000  # columns; nothing is cut or wrapped for a program that reads along
+NARROW = 120  # columns; a terminal with less is shown less
 
 STYLES = {
     "completed": "green",
@@ -53,17 +52,22 @@ def printable(text: str) -> str:
 
 
 def on_terminal(stream: Any = None) -> bool:
-    """Whether a stream, stdout by default, is a terminal."""
-    return bool((stream or sys.stdout).isatty())
+    """Whether a stream, stdout by default, is a terminal; a closed one is none."""
+    stream = stream or sys.stdout
+    return stream is not None and bool(stream.isatty())
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a rich console on stdout or stderr; it honours NO_COLOR."""
-    from rich.console import Console  # late: commands that print JSON do without
+    """Return a rich console on a terminal, stdout or stderr; it honours NO_COLOR."""
+    from rich.console import Console  # late: what prints into a pipe does without
 
     stream = sys.stderr if err else sys.stdout
-    width = None if on_terminal(stream) else PIPED_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def narrow() -> bool:
+    """Whether a wide table would not fit: on a terminal, never in a pipe."""
+    return on_terminal() and console().width < NARROW
 
 
 def print_json(value: Any) -> None:
@@ -83,45 +87,97 @@ def print_table(
     right: Iterable[str] = (),
     fold: Iterable[str] = (),
 ) -> None:
-    """Print a table.
+    """Print a table; the arguments are those of `Table`, and its rows."""
+    Table(columns, right=right, fold=fold).add(rows)
+
+
+class Table:
+    """A table that may grow while it is printed.
 
     Args:
         columns: headings; all empty for a table without.
-        rows: cells; None is an empty one, numbers and text are shown as they are.
         right: headings of the columns that are aligned to the right.
         fold: headings of the columns that may take several lines on a narrow terminal.
+        whole: headings of the columns that are never cut, however narrow the terminal is.
     """
-    from rich import box
-    from rich.table import Table
 
-    out = console()
-    headed = any(columns)
-    frame = box.SIMPLE_HEAD if on_terminal() and headed else None
-    padding = (0, 1, 0, 0) if frame else (0, 2, 0, 0)
-    table = Table(box=frame, show_header=headed, pad_edge=False, padding=padding)
-    aligned, folded = set(right), set(fold)
-    for at, heading in enumerate(columns):
-        table.add_column(
-            heading,
-            justify="right" if heading in aligned else "left",
-            overflow="fold",
-            no_wrap=at < len(columns) - 1 and heading not in folded,
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        right: Iterable[str] = (),
+        fold: Iterable[str] = (),
+        whole: Iterable[str] = (),
+    ) -> None:
+        self._columns = columns
+        self._right, self._fold, self._whole = set(right), set(fold), set(whole)
+        self._widths = [len(heading) for heading in columns]
+        self._headed = any(columns)
+
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Print rows, below the headings the first time.
+
+        Args:
+            rows: cells; None is an empty one, numbers and text are shown as they are.
+        """
+        cells = [["" if value is None else printable(str(value)) for value in row] for row in rows]
+        for at, width in enumerate(self._widths):
+            # Rows that come later stand below the earlier ones.
+            self._widths[at] = max([width, *(_width(row[at]) for row in cells)])
+        text = self._framed(cells) if on_terminal() else self._plain(cells)
+        self._headed = False
+        lines = [line.rstrip() for line in text.splitlines()]
+        shown = "\n".join(line for line in lines if line)
+        if shown:
+            click.echo(shown, color=True)
+
+    def _plain(self, rows: Sequence[Sequence[str]]) -> str:
+        """Return rows without frame and colour; rich would take a millisecond for each."""
+        lines = []
+        for row in [self._columns, *rows] if self._headed else rows:
+            cells = [cell.split("\n") for cell in row]
+            for level in range(max(map(len, cells))):
+                parts = [cell[level] if level < len(cell) else "" for cell in cells]
+                lines.append("  ".join(map(self._padded, range(len(parts)), parts)))
+        return "\n".join(lines)
+
+    def _padded(self, at: int, text: str) -> str:
+        blanks = " " * (self._widths[at] - _width(text))
+        return blanks + text if self._columns[at] in self._right else text + blanks
+
+    def _framed(self, rows: Sequence[Sequence[str]]) -> str:
+        from rich import box
+        from rich import table as rich_table
+        from rich.text import Text
+
+        frame = box.SIMPLE_HEAD if any(self._columns) else None
+        padding = (0, 1, 0, 0) if frame else (0, 2, 0, 0)
+        table = rich_table.Table(
+            box=frame, show_header=self._headed, pad_edge=False, padding=padding
         )
-    for row in rows:
-        table.add_row(*map(_cell, row))
-    with out.capture() as captured:
-        out.print(table)
-    # A frame comes with an empty line above and below.
-    for line in captured.get().strip("\n").splitlines():
-        if line.strip():
-            click.echo(line.rstrip(), color=True)
+        for at, heading in enumerate(self._columns):
+            table.add_column(
+                heading,
+                justify="right" if heading in self._right else "left",
+                overflow="fold",
+                no_wrap=at < len(self._columns) - 1 and heading not in self._fold,
+                min_width=self._widths[at] if heading in self._whole else None,
+            )
+        for row in rows:
+            table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+        out = console()
+        with out.capture() as captured:
+            out.print(table)
+        return captured.get()
 
 
-def _cell(value: Any) -> Text:
-    from rich.text import Text
+def _width(text: str) -> int:
+    """Return how many columns a text takes, the longest of its lines."""
+    if text.isascii() and "\n" not in text:
+        return len(text)
+    from rich.cells import cell_len
 
-    text = "" if value is None else printable(str(value))
-    return Text(text, style=STYLES.get(text, ""))
+    return max(map(cell_len, text.split("\n")))
 
 
 def iso(at_ms: int | None) -> str | None:
@@ -137,15 +193,16 @@ def iso(at_ms: int | None) -> str | None:
 
 def instant(at_ms: int | None, now_ms: int | None = None) -> str | None:
     """Return an instant as ISO text and how far it is from now, or None."""
-    if at_ms is None:
-        return None
+    return None if at_ms is None else f"{iso(at_ms)} ({distance(at_ms, now_ms)})"
+
+
+def distance(at_ms: int, now_ms: int | None = None) -> str:
+    """Return how far an instant is from now: `3s ago`, `in 2h`."""
     away_ms = at_ms - (time.time_ns() // 1_000_000 if now_ms is None else now_ms)
     if abs(away_ms) < 1_000:
-        told = "now"
-    else:
-        length = rough(abs(away_ms))
-        told = f"in {length}" if away_ms > 0 else f"{length} ago"
-    return f"{iso(at_ms)} ({told})"
+        return "now"
+    length = rough(abs(away_ms))
+    return f"in {length}" if away_ms > 0 else f"{length} ago"
 
 
 def rough(ms: int) -> str:

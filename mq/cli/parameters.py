@@ -1,9 +1,10 @@
-"""Kinds of values on the command line: durations, JSON, metadata pairs, queues with weights."""
+"""Kinds of values on the command line: durations, JSON, ids, names, metadata pairs, queues."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from mq.durations import Duration, to_ms
 from mq.errors import one_line
+from mq.validation import check_job_id, check_name
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -76,9 +78,32 @@ class QueueType(_Type):
         return name, int(weight)
 
 
+class CheckedType(_Type):
+    """Text that a check of the contract accepts.
+
+    Args:
+        name: what the help calls it.
+        check: returns the text, or raises ValueError saying what is wrong with it.
+    """
+
+    def __init__(self, name: str, check: Callable[[str], str]) -> None:
+        self.name = name
+        self._check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text, or fail with what the check says."""
+        try:
+            return self._check(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 DURATION = DurationType()
 PAIR = PairType()
 QUEUE = QueueType()
+JOB_ID = CheckedType("id", check_job_id)
+QUEUE_NAME = CheckedType("queue", lambda text: check_name(text, "queue"))
+JOB_NAME = CheckedType("name", lambda text: check_name(text, "job name"))
 
 
 class JSONError(ValueError):

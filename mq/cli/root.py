@@ -12,8 +12,8 @@ COMMANDS = {
     "worker": ("mq.cli.worker", "Run jobs until told to stop."),
     "enqueue": ("mq.cli.enqueue", "Enqueue one job, or one for each line of a file."),
     "demo": ("mq.cli.demo", "See a few hundred jobs run; needs no server."),
-    "jobs": ("mq.cli.jobs", "Look at jobs."),
-    "queues": ("mq.cli.queues", "Look at queues."),
+    "jobs": ("mq.cli.jobs", "Look at jobs, and cancel, retry, promote or remove them."),
+    "queues": ("mq.cli.queues", "Look at queues, pause and resume them."),
     "info": ("mq.cli.info", "Say what server and store this is, and what it holds."),
     "scripts": ("mq.cli.scripts", "List the Lua scripts with their versions and SHA-1."),
 }

@@ -23,6 +23,20 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that name a store; it is called with `store` in their place."""
 
     @functools.wraps(command)
+    def reached(*args: Any, store: Store, **options: Any) -> Any:
+        reach(store)
+        return command(*args, store=store, **options)
+
+    return unreached_store_options(reached)
+
+
+def unreached_store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the same options, and leave it to the command to call `reach`.
+
+    So a command line that cannot mean anything is told before any server is asked.
+    """
+
+    @functools.wraps(command)
     def with_store(
         *args: Any,
         url: str | None,
@@ -31,9 +45,7 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
         store_name: str | None,
         **options: Any,
     ) -> Any:
-        store = _open(url, prefix, app, store_name)
-        reach(store)
-        return command(*args, store=store, **options)
+        return command(*args, store=_open(url, prefix, app, store_name), **options)
 
     for option in (
         click.option(

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import attrs
 
 from mq.cli.failures import CommandError
-from mq.cli.jobs import print_ledger
+from mq.cli.job_data import print_ledger
 from mq.cli.output import print_table
 from mq.demo.place import Place, Stop
 from mq.demo.plan import Planned, read_plan

@@ -174,7 +174,11 @@ class Lists(Reading, Steering):
             found = self._find(query, position, STEER_BATCH, pairs)
             began = found.now if began is None else began
             job_ids = [job_id for at, job_id in found.jobs if at <= began]
-            page = BulkResult(job_ids, {}, dry_run) if dry_run else self._page_of(verb, job_ids)
+            page = (
+                BulkResult(job_ids, {}, dry_run)
+                if dry_run
+                else self._page_of(verb, job_ids, query.states)
+            )
             total.ids.extend(page.ids)
             total.refused.update(page.refused)
             if on_page is not None:
@@ -183,8 +187,10 @@ class Lists(Reading, Steering):
             if position is None or position[0] > began:
                 return total
 
-    def _page_of(self, verb: Verb, job_ids: Sequence[str]) -> BulkResult:
-        words = [word for word, _ in self.steer(verb, job_ids)]
+    def _page_of(
+        self, verb: Verb, job_ids: Sequence[str], states: Sequence[JobState]
+    ) -> BulkResult:
+        words = [word for word, _ in self.steer(verb, job_ids, states)]
         answered = list(zip(job_ids, words, strict=True))
         return BulkResult(
             [job_id for job_id, word in answered if word in _DONE],
@@ -245,7 +251,7 @@ def _size(record: JobRecord) -> int:
 
 
 def _bulk_query(verb: Verb, allowed: Sequence[JobState], filters: Mapping[str, Any]) -> ListQuery:
-    if not any(value is not None for value in filters.values()):
+    if not any(value is not None and value != {} for value in filters.values()):
         raise ValueError(
             "a verb for many jobs needs a filter: give queue, name, states or metadata"
         )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from mq import ids
 from mq.policies import check_key
+from mq.states import JobState
 from mq.store.base import StoreBase
 from mq.store.refusals import REFUSALS, refused
 from mq.validation import check_name
@@ -69,21 +70,32 @@ class Steering(StoreBase):
         """
         return self.steer("remove", [job_id])[0][0] == "removed"
 
-    def steer(self, verb: Verb, job_ids: Sequence[str]) -> list[tuple[str, str]]:
+    def steer(
+        self, verb: Verb, job_ids: Sequence[str], states: Sequence[JobState] = ()
+    ) -> list[tuple[str, str]]:
         """Do one of these verbs to many jobs, in calls of at most STEER_BATCH.
+
+        Args:
+            verb: the script.
+            job_ids: the jobs.
+            states: leave a job alone that is in another state than these, as `changed`; none for
+                all.
 
         Returns:
             A word for each id, aligned, and the state it was found in where the script tells.
             Refusals are words like any other: nothing is raised for them.
         """
         answers: list[tuple[str, str]] = []
+        meant = " ".join(states)
         for start in range(0, len(job_ids), STEER_BATCH):
             batch = job_ids[start : start + STEER_BATCH]
             if verb == "remove":
-                words = self._caller.call_told(verb, [self._now(), ids.new_nonce()], batch)[1:]
+                words = self._caller.call_told(
+                    verb, [self._now(), ids.new_nonce()], [meant, *batch]
+                )[1:]
                 answers += [(word.decode(), "") for word in words]
             else:
-                flat = self._caller.call(verb, self._now(), ids.new_nonce()[:11], *batch)[1:]
+                flat = self._caller.call(verb, self._now(), ids.new_nonce()[:11], meant, *batch)[1:]
                 texts = [text.decode() for text in flat]
                 answers += zip(texts[::2], texts[1::2], strict=True)
         return answers

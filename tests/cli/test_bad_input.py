@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,6 +165,11 @@ COMMANDS = [
     pytest.param((*DOUBLE, "--payload", '{"n": 1}'), id="enqueue one"),
     pytest.param((*DOUBLE, "-"), id="enqueue many"),
     pytest.param(("jobs", "show", "x"), id="jobs show"),
+    pytest.param(("jobs", "list"), id="jobs list"),
+    pytest.param(("jobs", "cancel", "x"), id="jobs cancel"),
+    pytest.param(("jobs", "remove", "-q", "x", "--yes"), id="jobs remove"),
+    pytest.param(("queues", "list"), id="queues list"),
+    pytest.param(("queues", "pause", "x"), id="queues pause"),
     pytest.param(("queues", "counts"), id="queues counts"),
     pytest.param(("info",), id="info"),
 ]
@@ -223,7 +231,15 @@ def test_a_read_only_replica_is_refused_by_what_writes(
 ) -> None:
     """Looking at it is fine."""
     url = f"unix://{own_server('--replicaof', '127.0.0.1', '1')}"
-    for command in (("worker", "jobs:app"), (*DOUBLE, "--payload", '{"n": 1}')):
+    for command in (
+        ("worker", "jobs:app"),
+        (*DOUBLE, "--payload", '{"n": 1}'),
+        ("jobs", "retry", "x"),
+        ("jobs", "promote", "x"),
+        ("jobs", "cancel", "--queue", "x", "--yes"),
+        ("queues", "pause", "x"),
+        ("queues", "resume", "x"),
+    ):
         ran = cli.run(*command, env={"MQ_URL": url})
         assert ran.code == 1
         assert "read-only replica: give the address of the primary" in ran.complaint
@@ -262,7 +278,7 @@ def test_an_id_that_is_not_there_is_named_with_the_place(cli: Cli, tmp_path: Pat
 def test_control_characters_of_a_message_are_escaped(cli: Cli) -> None:
     """Text from the command line cannot steer the terminal."""
     ran = cli.run("jobs", "show", "\x1b[31mred")
-    assert ran.code == 1
+    assert ran.code == 2
     assert "\x1b" not in ran.complaint
 
 
@@ -278,3 +294,55 @@ def test_a_user_with_few_rights_can_work(cli: Cli, one_server: Server) -> None:
         assert cli.run("info", env={"MQ_URL": url}).code == 0
     finally:
         one_server.cli("ACL", "DELUSER", "few")
+
+
+def run_into(cli: Cli, out: str, *args: str) -> tuple[int, str]:
+    """Run a command whose output goes to a device; tells its exit code and what it complained."""
+    with Path(out).open("wb") as device:
+        ran = subprocess.run(
+            [sys.executable, "-m", "mq", *args],
+            stdin=subprocess.DEVNULL,
+            stdout=device,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "MQ_URL": cli.url},
+            cwd=cli.folder,
+            timeout=60,
+            check=False,
+        )
+    return ran.returncode, ran.stderr.decode()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here that is always full")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--help",),
+        ("scripts", "--json"),
+        ("info",),
+        ("queues", "list"),
+        ("jobs", "list"),
+        ("jobs", "list", "--all", "--json"),
+        ("jobs", "cancel", "--queue", "default", "--dry-run"),
+        (*DOUBLE, "--payload", '{"n": 1}'),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line(cli: Cli, command: tuple[str, ...]) -> None:
+    """A disk that is full is no traceback, and the exit code says that something is missing."""
+    assert cli.run(*DOUBLE, "--payload", '{"n": 1}').code == 0
+    code, told = run_into(cli, "/dev/full", *command)
+    assert (code, told) == (1, "mq: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here that is always full")
+def test_a_complaint_that_cannot_be_written_leaves_the_exit_code(cli: Cli) -> None:
+    """With stderr on a full disk, and with no stderr at all."""
+    for where in ("2>/dev/full", "2>&-"):
+        line = f"{sys.executable} -m mq jobs show nope {where}"
+        ran = subprocess.run(
+            ["/bin/sh", "-c", line],
+            capture_output=True,
+            env={**os.environ, "MQ_URL": cli.url},
+            timeout=60,
+            check=False,
+        )
+        assert (ran.returncode, ran.stdout, ran.stderr) == (1, b"", b"")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 
 import pytest
+from cli.terminal import at_terminal
 from command_line import Cli
 from servers import Server
 
 from mq.codec import encode_defect
+from mq.policies import Dedupe
 from mq.records import Request
 from mq.scripts import load_scripts
 from mq.states import JobState
@@ -59,8 +57,19 @@ def test_show_as_json_has_record_and_ledger(cli: Cli, failed: str) -> None:
     assert "payload" not in data
     assert [entry["outcome"] for entry in data["attempts"]] == ["retried", "failed"]
     assert data["exit"]["type"] == "ValueError"
+    assert data["dedupe_key"] is None
     with_payload = json.loads(cli.run("jobs", "show", failed, "--json", "--payload").out)
     assert with_payload["payload"] == {"n": 1}
+
+
+def test_show_tells_the_dedup_key(cli: Cli, store: Store) -> None:
+    """Short or long, for people and as JSON."""
+    for key in ("customer-4711", "k" * 300):
+        request = Request(name="double", queue="mail", payload=b"\x01", dedupe=Dedupe(key))
+        job_id = store.enqueue(request).id
+        shown = cli.run("jobs", "show", job_id).out
+        assert re.search(rf"^dedup key +{key}$", shown, re.M)
+        assert json.loads(cli.run("jobs", "show", job_id, "--json").out)["dedupe_key"] == key
 
 
 def test_attempts_shows_each_traceback(cli: Cli, failed: str) -> None:
@@ -130,7 +139,10 @@ def test_info_tells_a_newcomer_what_there_is(cli: Cli, one_server: Server, faile
 
 def test_looking_writes_nothing(cli: Cli, one_server: Server) -> None:
     """An empty server stays empty."""
-    for command in (("info",), ("queues", "counts"), ("jobs", "show", "x")):
+    for command in (
+        *(("info",), ("queues", "counts"), ("queues", "list"), ("jobs", "show", "x")),
+        *(("jobs", "list"), ("jobs", "list", "--all"), ("jobs", "cancel", "-q", "x", "--dry-run")),
+    ):
         cli.run(*command)
     assert one_server.cli("DBSIZE") == 0
 
@@ -147,28 +159,9 @@ def test_scripts_are_listed_with_what_slowlog_shows(cli: Cli) -> None:
 
 def on_a_terminal(cli: Cli, *args: str, env: dict[str, str] | None = None) -> str:
     """What a command writes to a terminal of its own."""
-    main_end, other_end = pty.openpty()
-    merged = {**os.environ, "MQ_URL": cli.url, "TERM": "xterm", "COLUMNS": "200", **(env or {})}
-    with subprocess.Popen(
-        [sys.executable, "-m", "mq", *args],
-        stdin=subprocess.DEVNULL,
-        stdout=other_end,
-        stderr=other_end,
-        cwd=cli.folder,
-        env=merged,
-    ):
-        os.close(other_end)
-        told = bytearray()
-        while True:
-            try:
-                block = os.read(main_end, 4096)
-            except OSError:  # Linux says so at the end
-                break
-            if not block:
-                break
-            told += block
-    os.close(main_end)
-    return told.decode()
+    with at_terminal(cli, *args, env=env) as terminal:
+        terminal.wait()
+        return terminal.shown
 
 
 def test_colour_is_for_terminals_and_never_with_no_color(cli: Cli, failed: str) -> None:
@@ -189,14 +182,17 @@ def test_the_progress_bar_is_for_terminals(cli: Cli) -> None:
 
 def test_help_has_an_example_for_each_command(cli: Cli) -> None:
     """Every command and group shows how it is called."""
+    from mq.cli.jobs import jobs
+    from mq.cli.queues import queues
     from mq.cli.root import COMMANDS
 
     listed = cli.run("--help").out
     for name in COMMANDS:
         assert re.search(rf"^  {name} ", listed, re.M)
         assert f"Example:\n    mq {name}" in cli.run(name, "--help").out
-    for verb in (("jobs", "show"), ("jobs", "attempts"), ("queues", "counts")):
-        assert f"Example:\n    mq {' '.join(verb)}" in cli.run(*verb, "--help").out
+    for group, verbs in (("jobs", jobs), ("queues", queues)):
+        for verb in verbs.commands:
+            assert f"Example:\n    mq {group} {verb}" in cli.run(group, verb, "--help").out
 
 
 def test_the_version_is_shown(cli: Cli) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, record, take
 from servers import Server
@@ -9,9 +12,11 @@ from transitions.invariants import violations
 from transitions.seed import raw
 
 from mq.clock import FakeClock
+from mq.policies import Dedupe
 from mq.records import Ack, ClaimRequest
 from mq.states import JobState
-from mq.store import Store
+from mq.store import REFUSALS, Store
+from mq.store.steering import STEER_BATCH, Verb
 
 KUBERNETES_WORKER = "payments-worker-7c9d8b6f5d-x2x9q:1:9f3a".ljust(63, "0")
 MANY, FEWER = 20_000, 4_000
@@ -72,6 +77,78 @@ def test_a_claim_costs_the_same_however_many_other_jobs_wait(
         take(real_store)
         costs.append(sum(_commands(real_server).values()))
     assert costs[0] == costs[1]
+
+
+LATEST = Dedupe("latest", replace=True)
+
+STEERING: dict[str, tuple[int, Callable[[Store, int], Any]]] = {
+    "cancel": (10, lambda s, n: s.cancel(f"waiting-{n}")),
+    "cancel of an active job": (10, lambda s, n: s.cancel(f"active-{n}")),
+    "cancel_by_key": (14, lambda s, n: s.cancel_by_key(NAME, f"k{n}")),
+    "retry": (14, lambda s, n: s.retry(f"failed-{n}")),
+    "promote": (11, lambda s, n: s.promote(f"delayed-{n}")),
+    "remove": (10, lambda s, n: s.remove(f"failed-{n}")),
+    "pause": (10, lambda s, n: s.pause(f"q{n}")),
+    "resume": (10, lambda s, n: s.resume(f"paused-{n}")),
+    "enqueue that takes a key": (15, lambda s, n: s.enqueue(job(dedupe=Dedupe(f"new{n}")))),
+    "enqueue that a key drops": (7, lambda s, n: s.enqueue(job(dedupe=Dedupe(f"k{n}")))),
+    "enqueue that replaces": (20, lambda s, n: s.enqueue(job(delay_ms=n + 1, dedupe=LATEST))),
+}
+"""What is asked of one job, and the most commands that it may cost, EVALSHA counted."""
+
+
+@pytest.mark.parametrize("verb", STEERING)
+def test_a_verb_on_one_job_costs_the_same_few_commands_however_many_jobs_there_are(
+    real_store: Store, real_server: Server, verb: str
+) -> None:
+    """One round trip, whatever else waits, has failed or is keyed."""
+    most, act = STEERING[verb]
+    for at in range(3):
+        for state in ("active", "failed"):
+            real_store.enqueue(job(f"{state}-{at}", priority=9))
+            assert take(real_store) == [f"{state}-{at}"]
+        real_store.ack_failed(f"failed-{at}", TOKEN)
+        real_store.enqueue_many(
+            [
+                job(f"waiting-{at}"), job(f"delayed-{at}", delay_ms=50_000),
+                job(dedupe=Dedupe(f"k{at}")), job(queue=f"paused-{at}"),
+            ]
+        )  # fmt: skip
+        real_store.pause(f"paused-{at}")
+    real_store.enqueue(job(delay_ms=90_000, dedupe=LATEST))
+    act(real_store, 0)
+    costs = []
+    for number in (1, 2):
+        real_server.cli("CONFIG", "RESETSTAT")
+        act(real_store, number)
+        commands = _commands(real_server)
+        assert commands["cmdstat_evalsha"] == 1
+        costs.append(sum(commands.values()))
+        real_store.enqueue_many(job(delay_ms=at % 2 * 60_000) for at in range(1_000))
+    assert costs[0] == costs[1] <= most, commands
+
+
+@pytest.mark.parametrize("verb", ["cancel_request", "retry", "promote", "remove"])
+def test_a_batch_of_steering_is_one_round_trip_of_a_few_commands_a_job(
+    real_store: Store, real_server: Server, verb: Verb
+) -> None:
+    """At most five a job, so that a full batch holds the server up no longer than a claim."""
+    ids = [f"j{at}" for at in range(STEER_BATCH)]
+    if verb == "promote":
+        real_store.enqueue_many(job(job_id, delay_ms=50_000) for job_id in ids)
+    else:
+        real_store.enqueue_many(job(job_id) for job_id in ids)
+    if verb == "retry":
+        take(real_store, STEER_BATCH)
+        real_store.exchange([("ack_failed", Ack(job_id, TOKEN)) for job_id in ids], None)
+    real_store.steer(verb, ["nobody"])
+    real_server.cli("CONFIG", "RESETSTAT")
+    words = {word for word, _ in real_store.steer(verb, ids)}
+    commands = _commands(real_server)
+    assert len(words) == 1
+    assert not words & {*REFUSALS, "not_removable"}
+    assert commands["cmdstat_evalsha"] == 1
+    assert sum(commands.values()) <= 5 * STEER_BATCH + 20, commands
 
 
 def _how_many(server: Server) -> int:

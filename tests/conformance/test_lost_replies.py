@@ -15,10 +15,19 @@ from transitions.invariants import violations
 from transitions.seed import snapshot
 
 from mq.clock import FakeClock
-from mq.records import Ack, ClaimRequest
+from mq.errors import JobNotCancellableError, JobNotPromotableError, JobNotRetryableError, MQError
+from mq.policies import Dedupe
+from mq.records import Ack, ClaimRequest, Page
+from mq.states import JobState
 from mq.store import Store
+from mq.store.steering import STEER_BATCH
 
 Verb = Callable[[Store], Any]
+
+LATEST = Dedupe("latest", ttl="1m", replace=True)
+PENDING_LATEST = Dedupe("pending latest", replace=True)
+OVER = Dedupe("over", ttl=0)
+ELSEWHERE = "paused-queue"
 
 CLAIM = ClaimRequest([QUEUE], [NAME], TOKEN, LOCK_MS, 2, "worker")
 
@@ -33,6 +42,19 @@ def _exchange(store: Store) -> Any:
     words, claim = store.exchange(acks, attrs.evolve(CLAIM))
     assert claim is not None
     return words, [one.id for one in claim.jobs]
+
+
+def _refusal(verb: Verb) -> Verb:
+    def told(store: Store) -> Any:
+        with pytest.raises(MQError) as caught:
+            verb(store)
+        return type(caught.value), str(caught.value), caught.value.job_id, caught.value.state
+
+    return told
+
+
+def _page(page: Page[Any]) -> Any:
+    return [(one.id, one.state, one.payload) for one in page.items], page.cursor
 
 
 VERBS: dict[str, Verb] = {
@@ -62,6 +84,66 @@ VERBS: dict[str, Verb] = {
     "poke": lambda s: s.poke("worker"),
 }
 
+STEERED: dict[str, Verb] = {
+    "cancel waiting": lambda s: s.cancel("w1"),
+    "cancel delayed": lambda s: s.cancel("d1"),
+    "cancel keyed": lambda s: s.cancel("keyed"),
+    "cancel active": lambda s: s.cancel("h1"),
+    "cancel active again": lambda s: s.cancel("cancel"),
+    "cancel finished": _refusal(lambda s: s.cancel("done")),
+    "cancel unknown": _refusal(lambda s: s.cancel("nobody")),
+    "cancel_by_key waiting": lambda s: s.cancel_by_key(NAME, "pending"),
+    "cancel_by_key delayed": lambda s: s.cancel_by_key(NAME, "latest"),
+    "cancel_by_key active": lambda s: s.cancel_by_key(NAME, "running"),
+    "cancel_by_key with a window": lambda s: s.cancel_by_key(NAME, "window"),
+    "cancel_by_key finished": lambda s: s.cancel_by_key(NAME, "over"),
+    "cancel_by_key none": lambda s: s.cancel_by_key(NAME, "of nobody"),
+    "retry": lambda s: s.retry("failed"),
+    "retry refused": _refusal(lambda s: s.retry("done")),
+    "promote": lambda s: s.promote("d1"),
+    "promote refused": _refusal(lambda s: s.promote("w1")),
+    "remove waiting": lambda s: s.remove("w1"),
+    "remove keyed": lambda s: s.remove("keyed"),
+    "remove finished": lambda s: s.remove("done"),
+    "remove active": lambda s: s.remove("h1"),
+    "remove unknown": lambda s: s.remove("nobody"),
+    "steer cancel": lambda s: s.steer("cancel_request", ["w1", "h1", "done", "nobody", "w1", "d1"]),
+    "steer retry": lambda s: s.steer("retry", ["failed", "w1", "failed", "nobody"]),
+    "steer promote": lambda s: s.steer("promote", ["w1", "d1", "keyed-late", "nobody", "d1"]),
+    "steer remove": lambda s: s.steer("remove", ["w1", "h1", "nobody", "done", "w1"]),
+    "pause": lambda s: s.pause(QUEUE),
+    "pause again": lambda s: s.pause(ELSEWHERE),
+    "resume": lambda s: s.resume(ELSEWHERE),
+    "resume what is not paused": lambda s: s.resume(QUEUE),
+    "paused_queues": lambda s: s.paused_queues(),
+    "declare_index": lambda s: s.declare_index(["region", "customer"]),
+    "declare_index again": lambda s: s.declare_index(["customer"]),
+    "index_states": lambda s: s.index_states(),
+    "list": lambda s: _page(s.list(limit=4)),
+    "list by run_at": lambda s: _page(s.list(queue=QUEUE, states=["delayed"], order_by="run_at")),
+    "list by metadata": lambda s: _page(s.list(metadata={"customer": "c"}, bodies=False)),
+    "cancel_where dry run": lambda s: s.cancel_where(queue=QUEUE, dry_run=True),
+    "enqueue takes a key": lambda s: s.enqueue(job(dedupe=Dedupe("new"))),
+    "enqueue takes a window": lambda s: s.enqueue(job(dedupe=Dedupe("new", ttl="1m"))),
+    "enqueue takes a window that is over": lambda s: s.enqueue(job(dedupe=Dedupe("over", ttl=9))),
+    "enqueue dropped": lambda s: s.enqueue(job("new", dedupe=Dedupe("pending"))),
+    "enqueue throttled": lambda s: s.enqueue(job(dedupe=Dedupe("window", ttl="1m"))),
+    "enqueue debounced": lambda s: s.enqueue(job(dedupe=Dedupe("pushed", ttl="1m", extend=True))),
+    "enqueue replaces": lambda s: s.enqueue(job(payload=b"new", delay_ms=9, dedupe=LATEST)),
+    "enqueue replaces with new metadata": lambda s: s.enqueue(
+        job(payload=b"new", metadata={"customer": "d"}, trace="t", priority=3, dedupe=LATEST)
+    ),
+    "enqueue an id that exists with a key": lambda s: s.enqueue(job("w1", dedupe=Dedupe("new"))),
+    "enqueue_many with keys": lambda s: s.enqueue_many(
+        [
+            job("new", delay_ms=9, dedupe=Dedupe("k", replace=True)), job(dedupe=Dedupe("pending")),
+            job(payload=b"2", dedupe=Dedupe("k", replace=True)), job(payload=b"3", dedupe=LATEST),
+            job(dedupe=Dedupe("pushed")), job(dedupe=Dedupe("fresh")), job(dedupe=Dedupe("fresh")),
+        ]
+    ),
+}  # fmt: skip
+"""What is asked of jobs that are there already, and what a dedup key decides."""
+
 
 @pytest.fixture
 def proxy(real_server: Server) -> Iterator[Proxy]:
@@ -80,11 +162,26 @@ def _store(url: str, prefix: str, clock: FakeClock) -> Store:
     )  # fmt: skip
     for name in store._caller._scripts:
         store._caller._load(name)
-    store.enqueue_many(job(job_id) for job_id in ("h1", "h2", "cancel", "done"))
-    take(store, 4)
+    store.enqueue_many(job(job_id) for job_id in ("h1", "h2", "cancel", "done", "failed"))
+    store.enqueue_many([job("busy", dedupe=Dedupe("running")), job("old", dedupe=OVER)])
+    take(store, 7)
     store.ack_completed("done", TOKEN, b"r")
+    store.ack_completed("old", TOKEN)
+    store.ack_failed("failed", TOKEN, b"e")
     store.cancel("cancel")
     store.enqueue_many([job("w1"), job("w2"), job("w3"), job("d1", delay_ms=30)])
+    store.enqueue_many(
+        [
+            job("keyed", dedupe=Dedupe("pending"), metadata={"customer": "c"}),
+            job("keyed-late", delay_ms=40, dedupe=LATEST, metadata={"customer": "c", "k": "v"}),
+            job("kept-late", delay_ms=45, dedupe=PENDING_LATEST),
+            job("window", dedupe=Dedupe("window", ttl="1m")),
+            job("pushed", dedupe=Dedupe("pushed", ttl="1m", extend=True)),
+            job("withheld", queue=ELSEWHERE), job("withheld-late", queue=ELSEWHERE, delay_ms=5),
+        ]
+    )  # fmt: skip
+    store.pause(ELSEWHERE)
+    store.declare_index(["customer"])
     return store
 
 
@@ -96,10 +193,12 @@ def _told_apart_by_nothing_else(store: Store) -> dict[str, Any]:
         if bare.startswith("claims:"):
             named = bare in {"claims:w", "claims:worker"}
             content[bare if named else "claims: nobody"] = value.partition("\n")[2]
+        elif bare.startswith("answered:"):
+            content["answered"] = sorted([*content.get("answered", []), value])
         else:
             if isinstance(value, dict):
                 for field in [field for field in value if field.endswith("nonce")]:
-                    del value[field]
+                    value[field] = value[field].partition(":")[2]
             content[bare] = value
     return content
 
@@ -122,6 +221,341 @@ def test_a_verb_whose_reply_is_lost_answers_and_acts_as_if_it_were_not(
     assert violations(faulty) == []
     faulty.close()
     sound.close()
+
+
+@pytest.mark.parametrize("verb", STEERED)
+def test_a_steering_verb_whose_reply_is_lost_is_told_as_if_it_were_not(
+    proxy: Proxy, real_server: Server, clock: FakeClock, verb: str
+) -> None:
+    """Same answer and same keyspace, whether it changed something or was refused."""
+    faulty = _store(proxy.url, "faulty", clock)
+    sound = _store(real_server.url, "sound", clock)
+
+    proxy.swallow_next_reply("close")
+    answer = STEERED[verb](faulty)
+
+    assert proxy.swallowed == 1
+    assert answer == STEERED[verb](sound)
+    assert _told_apart_by_nothing_else(faulty) == _told_apart_by_nothing_else(sound)
+    assert violations(faulty) == []
+    faulty.close()
+    sound.close()
+
+
+BULK = "bulk"
+
+WHERE: dict[str, Verb] = {
+    "cancel_where": lambda s: s.cancel_where(name=BULK, states=["waiting", "active"]),
+    "retry_where": lambda s: s.retry_where(name=BULK),
+    "remove_where": lambda s: s.remove_where(name=BULK, metadata={"batch": "1"}),
+}
+
+
+def _crowd(url: str, prefix: str, clock: FakeClock) -> Store:
+    """More than a page of jobs of one name in each state that a bulk verb takes."""
+    store = _store(url, prefix, clock)
+    store.enqueue_many(
+        job(f"f{at:02}", name=BULK, metadata={"batch": "1"}) for at in range(STEER_BATCH + 3)
+    )
+    failed = take(store, 100, names=(BULK,))
+    store.exchange([("ack_failed", Ack(one, TOKEN, b"e")) for one in failed], None)
+    store.enqueue_many(job(f"w{at:02}", name=BULK) for at in range(STEER_BATCH + 3))
+    take(store, 5, names=(BULK,))
+    return store
+
+
+@pytest.mark.parametrize("verb", WHERE)
+def test_a_bulk_verb_may_lose_the_reply_of_any_of_its_calls(
+    proxy: Proxy,
+    real_server: Server,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    """Pages and steps alike: each job is told once, and the keyspace is the same."""
+    sound = _crowd(real_server.url, "sound", clock)
+    answer = WHERE[verb](sound)
+    assert len(answer.ids) == STEER_BATCH + 3
+    for number in itertools.count():
+        faulty = _crowd(proxy.url, f"faulty-{number}", clock)
+        _before_call(faulty, number, lambda: proxy.swallow_next_reply("close"), monkeypatch)
+        assert WHERE[verb](faulty) == answer
+        assert _told_apart_by_nothing_else(faulty) == _told_apart_by_nothing_else(sound)
+        faulty.close()
+        if proxy.swallowed == number:
+            break
+    assert proxy.swallowed >= 5, "it asks for the pairs, then a page and a step at a time"
+    sound.close()
+
+
+def _before_call(
+    store: Store, number: int, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Do something just before the store's call of that number, counted from now."""
+    repeat, calls = store._caller.repeat, itertools.count()
+
+    def counted(operation: Callable[[bool], Any]) -> Any:
+        if next(calls) == number:
+            act()
+        return repeat(operation)
+
+    monkeypatch.setattr(store._caller, "repeat", counted)
+
+
+# Upkeep goes on where the lost call ended: what it tells is only whether there may be more
+
+
+def test_a_window_sweep_whose_reply_is_lost_deletes_once(proxy: Proxy, clock: FakeClock) -> None:
+    """Its repeat looks at what is left: a full step says so again, an empty one ends the work."""
+    store = _store(proxy.url, "faulty", clock)
+    store.enqueue_many(job(f"over{at}", dedupe=Dedupe(f"k{at}", ttl=0)) for at in range(4))
+    proxy.swallow_next_reply("close")
+    assert store.window_sweep(2) == 2
+    assert store.window_sweep(2) == 1
+    assert sorted(snapshot(store)[store.keys.windows()]) == [
+        f"{NAME}:{key}" for key in ("latest", "pushed", "window")
+    ]
+    assert violations(store) == []
+    store.close()
+
+
+def test_a_backfill_whose_replies_are_lost_ends_at_the_same_index(
+    proxy: Proxy, real_server: Server, clock: FakeClock
+) -> None:
+    """A step that is taken again is the next one; none is left out and none counts twice."""
+    faulty = _store(proxy.url, "faulty", clock)
+    sound = _store(real_server.url, "sound", clock)
+    steps = {faulty: 0, sound: 0}
+    for store in steps:
+        proxy.swallow_next_reply("close")
+        while store.backfill(2) is not None:
+            steps[store] += 1
+            proxy.swallow_next_reply("close")
+    assert steps[faulty] < steps[sound]
+    assert faulty.index_states() == sound.index_states() == {"customer": True}
+    assert _told_apart_by_nothing_else(faulty) == _told_apart_by_nothing_else(sound)
+    assert violations(faulty) == []
+    faulty.close()
+    sound.close()
+
+
+# Something else happens before the call is sent again
+
+
+@pytest.fixture
+def meanwhile(
+    proxy: Proxy, real_server: Server, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., tuple[Store, Any]]]:
+    """Runs a verb that loses its first reply, and something else before it is sent again."""
+    opened: list[Store] = []
+
+    def run(verb: Verb, act: Callable[[Store], object]) -> tuple[Store, Any]:
+        faulty = _store(proxy.url, "faulty", clock)
+        other = Store(real_server.url, prefix="faulty", clock=clock)
+        opened.extend((faulty, other))
+        repeat, acted = faulty._caller.repeat, []
+
+        def interrupted(operation: Callable[[bool], Any]) -> Any:
+            def told(repeated: bool) -> Any:
+                if repeated:
+                    acted.append(act(other))
+                return operation(repeated)
+
+            return repeat(told)
+
+        monkeypatch.setattr(faulty._caller, "repeat", interrupted)
+        proxy.swallow_next_reply("close")
+        answer = verb(faulty)
+        assert (proxy.swallowed, len(acted)) == (1, 1)
+        assert violations(other) == []
+        return other, answer
+
+    yield run
+    for store in opened:
+        store.close()
+
+
+Meanwhile = Callable[[Verb, Callable[[Store], object]], tuple[Store, Any]]
+
+
+def _run_all(store: Store) -> list[str]:
+    """Let everything that waits run to completion."""
+    done = []
+    while taken := take(store, 20, token="elsewhere", worker="elsewhere"):
+        store.exchange([("ack_completed", Ack(one, "elsewhere", b"r")) for one in taken], None)
+        done += taken
+    return done
+
+
+def test_a_replaced_job_that_ran_meanwhile_is_not_enqueued_again(
+    meanwhile: Meanwhile, clock: FakeClock
+) -> None:
+    """The key was free by then, and yet the answer is the job that carried the payload."""
+
+    def fall_due(store: Store) -> None:
+        clock.advance(9)
+        assert "kept-late" in _run_all(store)
+
+    store, answer = meanwhile(
+        lambda s: s.enqueue(job("late", payload=b"new", delay_ms=9, dedupe=PENDING_LATEST)),
+        fall_due,
+    )
+    assert (answer.id, answer.duplicate) == ("kept-late", True)
+    assert store.get_states(["late", "kept-late"]) == [None, JobState.COMPLETED]
+    found = store.get_job("kept-late")
+    assert found is not None
+    assert found.payload == b"new"
+
+
+@pytest.mark.parametrize("dedupe", [Dedupe("new"), Dedupe("new", ttl=5)], ids=["key", "window"])
+def test_a_job_that_took_a_key_and_ran_meanwhile_is_not_enqueued_again(
+    meanwhile: Meanwhile, clock: FakeClock, dedupe: Dedupe
+) -> None:
+    """By then the key was free, or its window over."""
+
+    def run(store: Store) -> None:
+        clock.advance(5)
+        assert "made-1" in _run_all(store)
+
+    store, answer = meanwhile(lambda s: s.enqueue(job(dedupe=dedupe)), run)
+    assert (answer.id, answer.duplicate) == ("made-1", False)
+    assert store.get_job("made-2") is None
+    assert sum(store.counts(QUEUE).values()) == len(_ids(store)) == SEEDED + 1
+
+
+SEEDED = 16
+"""Jobs in the queue of a store as `_store` leaves it."""
+
+
+def _ids(store: Store) -> list[str]:
+    return [one.id for one in store.list(queue=QUEUE, limit=100, bodies=False).items]
+
+
+def test_a_cancel_that_lost_its_race_meanwhile_does_not_reach_the_next_run(
+    meanwhile: Meanwhile,
+) -> None:
+    """The run failed for good and was retried by hand: that job nobody asked to cancel."""
+
+    def fail_and_retry(store: Store) -> None:
+        assert store.ack_failed("h1", TOKEN, b"e") == "failed"
+        store.retry("h1")
+
+    store, answer = meanwhile(lambda s: s.cancel("h1"), fail_and_retry)
+    assert answer == "cancel_requested"
+    found = store.get_job("h1")
+    assert found is not None
+    assert (found.state, found.cancel_requested) == (JobState.WAITING, False)
+
+
+def test_a_cancel_that_landed_meanwhile_is_told_as_asked_for(meanwhile: Meanwhile) -> None:
+    """The job is finished by then, and the caller is not refused."""
+    store, answer = meanwhile(lambda s: s.cancel("h1"), lambda s: s.ack_cancelled("h1", TOKEN))
+    assert answer == "cancel_requested"
+    assert [one.outcome for one in store.get_attempts("h1")] == ["cancelled"]
+
+
+def test_a_key_that_passed_on_meanwhile_is_not_cancelled_again(meanwhile: Meanwhile) -> None:
+    """The job that took the freed key goes on."""
+    store, answer = meanwhile(
+        lambda s: s.cancel_by_key(NAME, "pending"),
+        lambda s: s.enqueue(job("newer", dedupe=Dedupe("pending"))),
+    )
+    assert answer is True
+    assert store.get_states(["keyed", "newer"]) == [JobState.CANCELLED, JobState.WAITING]
+
+
+def test_a_job_that_failed_again_meanwhile_is_not_retried_twice(meanwhile: Meanwhile) -> None:
+    """One call is one fresh budget."""
+
+    def run_and_fail(store: Store) -> None:
+        assert "failed" in take(store, 20)
+        store.ack_failed("failed", TOKEN, b"again")
+
+    store, answer = meanwhile(lambda s: s.retry("failed"), run_and_fail)
+    assert answer is None
+    assert store.get_states(["failed"]) == [JobState.FAILED]
+
+
+def test_a_job_that_waits_for_its_backoff_meanwhile_is_not_promoted_twice(
+    meanwhile: Meanwhile,
+) -> None:
+    """It ran, failed and is delayed again: that delay stands."""
+
+    def run_and_fail(store: Store) -> None:
+        assert "d1" in take(store, 20)
+        store.ack_retried("d1", TOKEN, 60_000, b"e")
+
+    store, answer = meanwhile(lambda s: s.promote("d1"), run_and_fail)
+    assert answer is None
+    assert store.get_states(["d1"]) == [JobState.DELAYED]
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_an_id_that_was_taken_again_meanwhile_is_not_removed_twice(
+    meanwhile: Meanwhile, claimed: bool
+) -> None:
+    """The new job under the id is somebody else's, waiting or running."""
+
+    def enqueue_again(store: Store) -> None:
+        assert store.enqueue(job("done", priority=9)).duplicate is False
+        if claimed:
+            assert take(store) == ["done"]
+
+    store, answer = meanwhile(lambda s: s.steer("remove", ["done", "w1"]), enqueue_again)
+    assert [word for word, _ in answer] == ["removed", "removed"]
+    state = JobState.ACTIVE if claimed else JobState.WAITING
+    assert store.get_states(["done", "w1"]) == [state, None]
+
+
+@pytest.mark.parametrize(
+    ("verb", "undo", "paused"),
+    [
+        (lambda s: s.pause(QUEUE), lambda s: s.resume(QUEUE), [ELSEWHERE]),
+        (lambda s: s.resume(ELSEWHERE), lambda s: s.pause(ELSEWHERE), [ELSEWHERE]),
+    ],
+    ids=["pause", "resume"],
+)
+def test_a_queue_that_somebody_else_turned_back_meanwhile_stays_so(
+    meanwhile: Meanwhile, verb: Verb, undo: Verb, paused: list[str]
+) -> None:
+    """Whoever asked last has the word."""
+    store, answer = meanwhile(verb, undo)
+    assert answer is True
+    assert store.paused_queues() == paused
+
+
+# A new call is no repeat
+
+
+NEW_CALLS: dict[str, tuple[Verb, type[MQError] | bool]] = {
+    "cancel waiting": (lambda s: s.cancel("w1"), JobNotCancellableError),
+    "retry": (lambda s: s.retry("failed"), JobNotRetryableError),
+    "promote": (lambda s: s.promote("d1"), JobNotPromotableError),
+    "cancel_by_key": (lambda s: s.cancel_by_key(NAME, "pending"), False),
+    "remove": (lambda s: s.remove("w1"), False),
+    "pause": (lambda s: s.pause(QUEUE), False),
+    "resume": (lambda s: s.resume(ELSEWHERE), False),
+}
+"""A verb that succeeds once, and what the same caller is told when it asks again."""
+
+
+@pytest.mark.parametrize("verb", NEW_CALLS)
+def test_the_same_question_asked_anew_is_judged_by_what_is_there(
+    proxy: Proxy, clock: FakeClock, verb: str
+) -> None:
+    """After an answer, lost on its first way or not, the next call of the same kind is refused."""
+    ask, refusal = NEW_CALLS[verb]
+    store = _store(proxy.url, "faulty", clock)
+    proxy.swallow_next_reply("close")
+    ask(store)
+    before = snapshot(store)
+    if refusal is False:
+        assert ask(store) is False
+    else:
+        with pytest.raises(refusal):
+            ask(store)
+    assert snapshot(store) == before
+    store.close()
 
 
 @pytest.mark.parametrize("how", ["close", "hang"])

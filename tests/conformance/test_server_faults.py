@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,9 @@ from transitions.seed import raw, snapshot
 
 from mq.clock import FakeClock
 from mq.errors import StoreError
-from mq.records import Ack, ClaimRequest
+from mq.policies import Dedupe
+from mq.records import Ack, ClaimRequest, Enqueued, Request
+from mq.scripts import load_scripts
 from mq.states import JobState
 from mq.store import Store
 
@@ -38,6 +40,21 @@ SCRIPT_VERBS: dict[str, Callable[[Store], Any]] = {
     "get_attempts": lambda s: s.get_attempts("a"),
     "get_states": lambda s: s.get_states(["a"]),
     "counts": lambda s: s.counts(),
+    "enqueue with a key": lambda s: s.enqueue(job("other", dedupe=Dedupe("key"))),
+    "cancel": lambda s: s.cancel("a"),
+    "cancel_by_key": lambda s: s.cancel_by_key(NAME, "k"),
+    "retry": lambda s: s.steer("retry", ["a"]),
+    "promote": lambda s: s.steer("promote", ["a"]),
+    "remove": lambda s: s.remove("a"),
+    "pause": lambda s: s.pause("another"),
+    "resume": lambda s: s.resume("another"),
+    "list": lambda s: s.list(queue=QUEUE, name=NAME),
+    "cancel_where": lambda s: s.cancel_where(queue=QUEUE, name=NAME),
+    "retry_where": lambda s: s.retry_where(queue=QUEUE, name=NAME),
+    "remove_where": lambda s: s.remove_where(queue=QUEUE, name=NAME),
+    "window_sweep": lambda s: s.window_sweep(),
+    "declare_index": lambda s: s.declare_index(["key"]),
+    "backfill": lambda s: s.backfill(),
 }
 
 
@@ -48,7 +65,7 @@ def _flush_scripts(store: Store) -> None:
 @pytest.mark.parametrize("verb", SCRIPT_VERBS)
 def test_every_verb_survives_a_lost_script_cache(store: Store, verb: str) -> None:
     """The script is loaded again and the call made once more."""
-    store.enqueue(job("a"))
+    store.enqueue(job("a", dedupe=Dedupe("k")))
     take(store)
     _flush_scripts(store)
     SCRIPT_VERBS[verb](store)
@@ -67,6 +84,28 @@ def test_a_whole_life_survives_a_flush_before_every_step(store: Store) -> None:
     _flush_scripts(store)
     assert (outcomes(store, "a"), outcomes(store, "b")) == (["retried"] * 2, ["retried"])
     assert violations(store) == []
+
+
+def test_every_script_is_among_the_verbs_tried_here(
+    server: Server, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that is added is tried without a cache and on a keyspace of another version too."""
+    store = Store(server.url, clock=clock)
+    called: set[str] = set()
+    evalsha = store._caller._evalsha
+
+    def noted(name: str, args: Sequence[Any]) -> Any:
+        called.add(name)
+        return evalsha(name, args)
+
+    monkeypatch.setattr(store._caller, "_evalsha", noted)
+    for verb in SCRIPT_VERBS.values():
+        store.destroy()
+        store.enqueue(job("a"))
+        take(store)
+        verb(store)
+    assert called == set(load_scripts())
+    store.close()
 
 
 @pytest.mark.parametrize("flush_before", [0, 1, 2, 3])
@@ -218,6 +257,147 @@ def test_a_full_server_drains(
     assert violations(real_store) == []
 
 
+LATEST = Dedupe("latest", ttl="1m", replace=True)
+PUSHED = Dedupe("pushed", ttl="1m", extend=True)
+
+
+@pytest.fixture
+def steerable(real_store: Store, clock: FakeClock) -> Store:
+    """A store with a job in each state, dedup keys of each mode, and an index that is not ready."""
+    real_store.enqueue_many([job("active"), job("failed"), job("done", metadata={"k": "v"})])
+    take(real_store, 3)
+    real_store.ack_failed("failed", TOKEN, b"e")
+    real_store.ack_completed("done", TOKEN, b"r")
+    real_store.enqueue_many(
+        [
+            job("waiting", metadata={"k": "v", "region": "eu"}), job("keyed", dedupe=Dedupe("k")),
+            job("delayed", delay_ms=50), job("late", delay_ms=70, dedupe=LATEST),
+            job("over", dedupe=Dedupe("over", ttl=0)), job("pushed", dedupe=PUSHED),
+            job("withheld", queue="paused"),
+        ]
+    )  # fmt: skip
+    real_store.pause("paused")
+    real_store.declare_index(["k"])
+    clock.advance(5)
+    return real_store
+
+
+def test_a_full_server_can_be_looked_after(
+    steerable: Store, clock: FakeClock, full: Callable[[], None]
+) -> None:
+    """Cancel, retry, promote, remove, pause, resume and the upkeep work, script cache or not."""
+    store = steerable
+    full()
+    _flush_scripts(store)
+    assert store.cancel("active") == "cancel_requested"
+    assert raw(store).exists(store.keys.control("worker"))
+    assert store.pause(QUEUE) is True
+    assert store.cancel("waiting") == "cancelled"
+    assert store.cancel_by_key(NAME, "k") is True
+    store.retry("failed")
+    store.promote("delayed")
+    assert store.remove("done") is True
+    assert store.resume(QUEUE) is True
+    assert store.resume("paused") is True
+    assert store.window_sweep() == 1
+    assert store.declare_index(["region"]) == 1
+    while store.backfill(2) is not None:
+        pass
+    assert store.index_states() == {"k": True, "region": True}
+    assert [one.id for one in store.list(metadata={"region": "eu"}).items] == ["waiting"]
+    assert store.cancel_where(queue="paused").ids == ["withheld"]
+    assert store.remove_where(queue="paused").ids == ["withheld"]
+    assert store.retry_where(queue=QUEUE).ids == []
+    assert store.get_states(["active", "waiting", "keyed", "failed", "delayed", "done"]) == [
+        "active", "cancelled", "cancelled", "waiting", "waiting", None,
+    ]  # fmt: skip
+    assert take(store, 9) == ["delayed", "over", "pushed", "failed"]
+    assert violations(store) == []
+
+
+VERB_ALONE: dict[str, Callable[[Store], Any]] = {
+    "cancel active": lambda s: s.cancel("active"),
+    "cancel": lambda s: s.cancel("waiting"),
+    "cancel_by_key": lambda s: s.cancel_by_key(NAME, "k"),
+    "cancel_by_key, active": lambda s: s.cancel_by_key(NAME, "running"),
+    "retry": lambda s: s.retry("failed"),
+    "promote": lambda s: s.promote("delayed"),
+    "remove": lambda s: s.remove("done"),
+    "pause": lambda s: s.pause("other"),
+    "resume": lambda s: s.resume("paused"),
+    "window_sweep": lambda s: s.window_sweep(),
+    "declare_index": lambda s: s.declare_index(["region"]),
+    "backfill": lambda s: s.backfill(),
+}
+
+
+@pytest.mark.parametrize("verb", VERB_ALONE)
+def test_a_full_server_does_the_whole_of_a_steering_verb(
+    steerable: Store, full: Callable[[], None], verb: str
+) -> None:
+    """It leaves the keys that the same call leaves on a server with room."""
+    store = steerable
+    store.enqueue(job("running", name="r", dedupe=Dedupe("running")))
+    take(store, names=("r",))
+    saved = [(key, raw(store).dump(key)) for key in raw(store).scan_iter(count=1000)]
+    left = []
+    for fill in (lambda: None, full):
+        raw(store).execute_command("FLUSHDB")
+        for key, dump in saved:
+            raw(store).restore(key, 0, dump)
+        fill()
+        VERB_ALONE[verb](store)
+        assert violations(store) == []
+        left.append(_without_nonces(store))
+    assert left[0] == left[1]
+
+
+def _without_nonces(store: Store) -> dict[str, Any]:
+    content = snapshot(store)
+    answered = [key for key in content if key.startswith(store.keys.answered(""))]
+    content["answered"] = sorted(content.pop(key) for key in answered)
+    for value in content.values():
+        if isinstance(value, dict):
+            for field in [field for field in value if field.endswith("nonce")]:
+                value[field] = value[field].partition(":")[2]
+    return content
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        job("new", dedupe=Dedupe("new")),
+        job("new", dedupe=Dedupe("new", ttl="1m")),
+        job("new", dedupe=Dedupe("over", ttl="1m")),
+        job("new", delay_ms=9, dedupe=LATEST, payload=b"new", metadata={"k": "w"}),
+        job("new", dedupe=PUSHED),
+    ],
+    ids=["a free key", "a free window", "a window that is over", "a replace", "a debounce"],
+)
+def test_a_full_server_refuses_what_a_dedup_key_would_store(
+    steerable: Store, full: Callable[[], None], refused: Request
+) -> None:
+    """Key, window, payload and indexes are as they were."""
+    before = snapshot(steerable)
+    full()
+    with pytest.raises(StoreError, match="out of memory"):
+        steerable.enqueue(refused)
+    with pytest.raises(StoreError, match="out of memory"):
+        steerable.enqueue_many([refused, job()])
+    assert snapshot(steerable) == before
+
+
+@pytest.mark.parametrize("key", [Dedupe("k"), Dedupe("k", ttl="1m"), Dedupe("k", replace=True)])
+def test_a_full_server_tells_of_a_live_key_without_storing_anything(
+    steerable: Store, full: Callable[[], None], key: Dedupe
+) -> None:
+    """A producer that is only told of the keyed job needs no memory."""
+    before = snapshot(steerable)
+    full()
+    assert steerable.enqueue(job(dedupe=key)) == Enqueued("keyed", True, NAME)
+    assert snapshot(steerable) == before
+
+
 def test_a_store_goes_on_when_memory_is_free_again(
     real_store: Store, real_server: Server, full: Callable[[], None]
 ) -> None:
@@ -248,7 +428,10 @@ def test_a_replica_is_told_as_such(
     store.enqueue_many([job("a"), job("b")])
     take(store)
     replica()
-    for verb in ("enqueue", "claim", "extend", "ack_completed", "ack_retried", "release", "watch"):
+    for verb in (
+        "enqueue", "claim", "extend", "ack_completed", "ack_retried", "release", "watch", "cancel",
+        "pause", "declare_index", "cancel_where",
+    ):  # fmt: skip
         with pytest.raises(StoreError, match="read-only replica: give the address of the primary"):
             SCRIPT_VERBS[verb](store)
     assert record(store, "a").state is JobState.ACTIVE

@@ -18,12 +18,12 @@ ELSEWHERE = re.compile(r"^(make|pip) ")
 """Commands that CI runs by itself: the targets of the Makefile, and installing what was built."""
 WORKER = re.compile(r"^mq worker (?!.*--burst)")
 """A command that goes on until the session ends."""
-LOOKING = re.compile(r"^(mq (jobs|queues|info)|redis-cli) ")
+LOOKING = re.compile(r"^(mq (jobs (list|show|attempts)|queues (list|counts)|info)|redis-cli)\b")
 """A command that a reader repeats until the worker is through."""
 
 _UNSTABLE = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "<instant>"),
-    (re.compile(r"\((\d+[dhms]+)+ ago\)|\(now\)"), "<ago>"),
+    (re.compile(r"\((\d+[dhms]+)+ ago\)|\(in (\d+[dhms]+)+\)|\(now\)"), "<ago>"),
     (re.compile(r"\b1\d{12}\b"), "<ms>"),
     (re.compile(r"\b[0-9a-v]{26}\b"), "<id>"),
     (re.compile(r"\b[\w.-]+:\d+:[0-9a-f]{8}\b"), "<worker>"),

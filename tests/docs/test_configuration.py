@@ -10,9 +10,21 @@ from typing import Any
 import pytest
 from docs.blocks import DOCS
 
-from mq import app, definitions, job_options, keys, policies, store, validation, wire, worker
+from mq import (
+    app,
+    definitions,
+    job_options,
+    keys,
+    listing,
+    policies,
+    store,
+    validation,
+    wire,
+    worker,
+)
 from mq.durations import format_ms
 from mq.records import Request
+from mq.store import steering, upkeep
 from mq.worker import fetcher, options, runner
 
 PAGE = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
@@ -121,7 +133,12 @@ def test_options_of_enqueue() -> None:
     page = table_below("Enqueue")
     compare(page, defaults_of(definitions.Job.enqueue))
     many = defaults_of(definitions.Job.enqueue_many, "payloads")
-    assert set(page) - set(many) == {"payload", "job_id"}
+    assert set(page) - set(many) == {"payload", "job_id", "dedupe"}
+
+
+def test_options_of_a_dedup_key() -> None:
+    """As `mq.Dedupe` takes them."""
+    compare(table_below("Deduplication"), defaults_of(policies.Dedupe))
 
 
 def test_options_of_a_worker() -> None:
@@ -155,6 +172,14 @@ def test_limits() -> None:
             wire.ENQUEUE_BATCH_BYTES,
         ],
         "expired locks dealt with in one sweep call": [store.SWEEP_BATCH],
+        "dedup windows deleted in one sweep call": [store.WINDOW_BATCH],
+        "dedup key": [policies.MAX_KEY_BYTES],
+        "jobs cancelled, retried, promoted or removed in one call": [steering.STEER_BATCH],
+        "jobs a step of a metadata back-fill looks at": [upkeep.BACKFILL_BATCH],
+        "items of a page": [listing.MAX_LIMIT, listing.PAGE_BYTES],
+        "places in its sorted sets that one script of a list looks at": [listing.BUDGET],
+        "scripts that a list runs to fill a page": [listing.CALLS],
+        "sorted sets that one script of a list merges": [listing.MAX_SETS],
     }
     longest = "n" * options.MAX_ID_BYTES
     assert validation.check_name(longest, "queue") == keys.check_prefix(longest)

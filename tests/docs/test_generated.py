@@ -8,11 +8,13 @@ import pytest
 from docs.blocks import DOCS, ROOT
 from docs.generate import generate
 
-from mq.states import TRANSITIONS, JobState
+from mq.errors import ListOrderUnsupportedError
+from mq.listing import ROUTES, read_query, route
+from mq.states import SCRIPT_OF_VERB, TRANSITIONS, JobState
 
 BUILT = tuple(dict.fromkeys(row.verb for row in TRANSITIONS if row.built))
-BY_HAND = {"cancel", "retry", "promote", "remove", "prune"}
-"""Verbs of people and of clocks: they have their sections, and the picture does without."""
+DELETING = {"remove", "prune"}
+"""They lead out of every picture: they have their sections, and the picture does without."""
 VERBS = tuple(dict.fromkeys(row.verb for row in TRANSITIONS))
 
 
@@ -40,7 +42,7 @@ def test_every_section_of_a_built_verb_leads_to_script_and_worker() -> None:
     text = (DOCS / "lifecycle.md").read_text(encoding="utf-8")
     for verb in BUILT:
         section = text.partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
-        assert f"](../lua/{verb}.lua)" in section
+        assert f"](../lua/{SCRIPT_OF_VERB.get(verb, verb)}.lua)" in section
         assert "](../mq/" in section
 
 
@@ -54,7 +56,7 @@ def test_planned_verbs_are_marked() -> None:
 
 @pytest.mark.parametrize("page", ["docs/lifecycle.md", "README.md"])
 def test_the_picture_shows_the_way_of_a_job(page: str) -> None:
-    """Six states and every verb of producers and workers that moves a job, none that is planned."""
+    """Six states and every verb that moves a job from one to another, none that is planned."""
     pictures = [
         text for text in (ROOT / page).read_text(encoding="utf-8").split("```") if "───" in text
     ]
@@ -62,5 +64,38 @@ def test_the_picture_shows_the_way_of_a_job(page: str) -> None:
     words = set(re.findall(r"\w+", pictures[0]))
     states = {state.value for state in JobState} - {JobState.WAITING_CHILDREN.value}
     on_their_way = {row.verb for row in TRANSITIONS if row.built and row.source != row.target}
-    assert states | (on_their_way - BY_HAND) <= words
+    assert states | (on_their_way - DELETING) <= words
     assert words & (set(VERBS) - set(BUILT)) == set()
+
+
+def test_every_way_a_list_can_be_refused_is_shown() -> None:
+    """An unknown order, and each option that a route does not serve; one question for each."""
+    shown = []
+    for asked in generate.REFUSED_QUESTIONS:
+        with pytest.raises(ListOrderUnsupportedError) as refused:
+            route(read_query(**asked))
+        shown.append((asked["order_by"], refused.value.option))
+    orders = [row.order_by for row in ROUTES]
+    wanted = [
+        (row.order_by, option)
+        for row in ROUTES
+        for option, refuses in (
+            ("states", row.states != "any"),
+            ("queue", row.queue),
+            ("metadata", not row.metadata),
+        )
+        if refuses
+    ]
+    assert [one for one in shown if one[0] in orders] == wanted
+    assert [option for order_by, option in shown if order_by not in orders] == ["order_by"]
+
+
+def test_the_table_of_steering_verbs_has_all_of_them() -> None:
+    """Every built verb that asks for no token and adds no job."""
+    of_workers = {"claim", "extend", "release", "stall_sweep"}
+    asked_by_people = [
+        verb
+        for verb in BUILT
+        if verb not in of_workers | {"enqueue", "replace"} and not verb.startswith("ack_")
+    ]
+    assert list(generate.STEERING) == asked_by_people

@@ -9,8 +9,14 @@ import pytest
 from docs.blocks import DOCS, PAGES, ROOT, blocks_of, named
 from docs.session import Session
 
-PLAYED = {"README.md", "docs/quickstart.md", "docs/redis-cli.md", "docs/architecture.md"}
-"""Pages whose commands some test here runs."""
+PLAYED_HERE = (
+    "docs/architecture.md",
+    "docs/guides/cancellation-and-admin.md",
+    "docs/guides/deduplication.md",
+)
+"""Pages whose commands the test below runs."""
+PLAYED = {"README.md", "docs/quickstart.md", "docs/redis-cli.md", *PLAYED_HERE}
+"""Pages whose commands some test runs."""
 TEMPLATES = {"CONTRIBUTING.md"}
 """Pages whose blocks are tried by a test of their own."""
 SPOKEN = {"text", "python", "console", "redis", "lua"}
@@ -29,9 +35,10 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
 
 
-def test_the_architecture_page_runs_as_it_stands(session: Session) -> None:
-    """One job as data is what its program prints."""
-    session.play(DOCS / "architecture.md")
+@pytest.mark.parametrize("page", PLAYED_HERE)
+def test_a_page_runs_as_it_stands(session: Session, page: str) -> None:
+    """Its files are written, its commands run in order, and they print what it says."""
+    session.play(ROOT / page)
 
 
 @each_page

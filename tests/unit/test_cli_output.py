@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mq.cli.output import instant, iso, print_table, printable, rough
+from mq.cli.output import Table, instant, iso, print_table, printable, rough
 
 
 def test_a_piped_table_is_aligned_and_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,6 +18,20 @@ def test_a_piped_table_is_aligned_and_never_cut(capsys: pytest.CaptureFixture[st
     assert first == "[red]a".ljust(500) + "       1"
     assert second == long
     assert third == "b\\x1b[0m".ljust(500) + "      10"
+
+
+def test_a_table_that_grows_keeps_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """One heading, and rows that come later stand below the first ones."""
+    table = Table(("name", "number", "rest"), right=["number"])
+    table.add([("a-long-name", 1000, "x"), ("two\nlines", 2, None)])
+    table.add([("日本", 3, "x")])
+    assert capsys.readouterr().out.splitlines() == [
+        "name         number  rest",
+        "a-long-name    1000  x",
+        "two               2",
+        "lines",
+        "日本              3  x",
+    ]
 
 
 def test_control_characters_are_escaped() -> None:

@@ -117,6 +117,215 @@ def test_a_key_that_is_no_text_is_refused(app: mq.App, key: Any) -> None:
         job.enqueue("x")
 
 
+# Dedup keys
+
+
+def window(invoice: Invoice) -> mq.Dedupe:
+    """A key for each number, with a window."""
+    return mq.Dedupe(invoice.number, ttl="1h")
+
+
+KEYS_OF: dict[str, tuple[Callable[[Invoice], Any], str | None]] = {
+    "text": (lambda invoice: invoice.number, "A"),
+    "a value": (window, "A"),
+    "nothing": (lambda _: None, None),
+}
+
+
+def _key_of(app: mq.App, job_id: str) -> str | None:
+    record = app.store.get_job(job_id)
+    assert record is not None
+    return record.dedupe_key
+
+
+@pytest.mark.parametrize(("dedupe", "key"), KEYS_OF.values(), ids=KEYS_OF)
+def test_a_definition_makes_the_key_of_the_payload(
+    app: mq.App, dedupe: Callable[[Invoice], Any], key: str | None
+) -> None:
+    """Text for a plain key, a value for another mode, None for no deduplication."""
+    job = app.define("charge", payload=Invoice, dedupe=dedupe)
+    first, again, other = (job.enqueue(Invoice(number)) for number in ("A", "A", "B"))
+    assert _key_of(app, first) == key
+    assert (first.duplicate, again.duplicate, other.duplicate) == (False, key is not None, False)
+    assert (again == first) is (key is not None)
+    many = job.enqueue_many([Invoice("C"), Invoice("A"), Invoice("C")])
+    assert [one.duplicate for one in many] == [False, key is not None, key is not None]
+    assert (many[1] == first, many[2] == many[0]) == (key is not None,) * 2
+
+
+def test_the_decorator_takes_a_function_for_the_key_as_well(app: mq.App) -> None:
+    """As `define` does."""
+
+    @app.job(dedupe=lambda payload: payload)
+    def index(payload: str) -> None: ...
+
+    assert index.enqueue("x") == index.enqueue("x")
+
+
+@pytest.mark.parametrize(
+    "given", ["given", mq.Dedupe("given", replace=True)], ids=["text", "value"]
+)
+def test_a_key_that_is_given_with_the_enqueue_wins(app: mq.App, given: mq.Dedupe | str) -> None:
+    """The definition's function is not even asked."""
+
+    def never(_: Invoice) -> str:
+        raise AssertionError("asked all the same")
+
+    job = app.define("charge", payload=Invoice, dedupe=never)
+    first = job.enqueue(Invoice("A"), dedupe=given, delay="1m")
+    again = job.enqueue(Invoice("B"), dedupe=given, delay="1m")
+    assert (_key_of(app, first), again, again.duplicate) == ("given", first, True)
+    found = job.get_job(first)
+    assert found is not None
+    assert found.payload == Invoice("A" if isinstance(given, str) else "B")
+
+
+def test_a_window_runs_by_the_clock_of_the_store(app: mq.App, clock: FakeClock) -> None:
+    """Over at its end itself, whether or not the job has run."""
+    job = app.define("charge", payload=Invoice, dedupe=window)
+    first = job.enqueue(Invoice("A"))
+    assert job.cancel_by_key("A")
+    clock.advance(3_599_999)
+    assert job.enqueue(Invoice("A")) == first
+    clock.advance(1)
+    assert not job.enqueue(Invoice("A")).duplicate
+
+
+def test_an_id_that_exists_is_told_before_the_key_is_looked_at(app: mq.App) -> None:
+    """Explicit or made of the payload; the key goes to nobody."""
+    job = app.define(
+        "charge", payload=Invoice, idempotency_key=lambda i: i.number, dedupe=lambda i: str(i.cents)
+    )
+    first = job.enqueue(Invoice("A", 1))
+    again = job.enqueue(Invoice("A", 2))
+    assert (first, again, again.duplicate) == ("charge/A", first, True)
+    other = job.enqueue(Invoice("B", 2))
+    assert (other, other.duplicate) == ("charge/B", False)
+    keyed = job.enqueue(Invoice("C", 1))
+    assert (keyed, keyed.duplicate) == (first, True)
+    assert job.enqueue(Invoice("D", 9), job_id="mine", dedupe="2") == other
+    assert job.get_job("mine") is None
+
+
+def test_cancel_by_key_reaches_the_job_of_its_own_definition(app: mq.App) -> None:
+    """The same key of another name is another key; the second time there is none."""
+    job = app.define("job", payload=str)
+    other = app.define("other", payload=str)
+    ids = [one.enqueue("x", dedupe="k") for one in (job, other)]
+    assert job.cancel_by_key("k") is True
+    assert job.cancel_by_key("k") is False
+    assert app.store.get_states(ids) == [mq.JobState.CANCELLED, mq.JobState.WAITING]
+    assert app.store.cancel_by_key("other", "k") is True
+    assert not job.enqueue("x", dedupe="k").duplicate
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        (5, TypeError, r"dedupe must be mq.Dedupe\(...\) or a key as text, got int"),
+        (b"k", TypeError, "got bytes"),
+        (False, TypeError, "got bool"),
+        ("", ValueError, "dedup key must be 1 to 512 bytes"),
+        ("a\nb", ValueError, "dedup key 'a.+' holds a control character"),
+        ("x" * 513, ValueError, "dedup key must be at most 512 bytes"),
+    ],
+    ids=ascii,
+)
+def test_a_key_that_cannot_be_is_refused_where_it_is_given(
+    app: mq.App, given: Any, error: type[Exception], says: str
+) -> None:
+    """With the enqueue, or by the function of the definition; nothing is sent."""
+    plain = app.define("plain", payload=str)
+    with pytest.raises(error, match=says) as refused:
+        plain.enqueue("x", dedupe=given)
+    assert len(str(refused.value).splitlines()) == 1
+    made = app.define("made", payload=str, dedupe=lambda _: given)
+    for enqueue in (made.enqueue, lambda payload: made.enqueue_many([payload])):
+        with pytest.raises(mq.PayloadError, match=f"dedupe of job 'made'.*{says}") as refused:
+            enqueue("x")
+        assert len(str(refused.value).splitlines()) == 1
+    assert sum(app.store.counts().values()) == 0
+
+
+@pytest.mark.parametrize("key", [None, 5, b"k", "", "a\nb", mq.Dedupe("k")], ids=ascii)
+def test_what_is_no_key_cancels_nothing(app: mq.App, key: Any) -> None:
+    """Refused where it is given."""
+    job = app.define("job", payload=str)
+    with pytest.raises((TypeError, ValueError), match="dedup key"):
+        job.cancel_by_key(key)
+
+
+def test_what_the_function_of_a_key_raises_is_seen_as_it_is(app: mq.App) -> None:
+    """A bug in it is not taken for a bad key: its own error, with its own traceback."""
+
+    def broken(payload: str) -> str:
+        return payload + 1  # type: ignore[operator] # the mistake
+
+    job = app.define("job", payload=str, dedupe=broken)
+    with pytest.raises(TypeError) as raised:
+        job.enqueue("x")
+    assert raised.traceback[-1].name == "broken"
+
+
+# Metadata indexes
+
+
+def test_metadata_keys_are_declared_with_the_first_enqueue(clock: FakeClock) -> None:
+    """Those of the app and those of the definition, each once; the store keeps them."""
+    app = mq.App("memory://", clock=clock, indexed_metadata=["customer", "region"])
+    plain = app.define("plain", payload=str)
+    more = app.define("more", payload=str, indexed_metadata=("order", "customer", "order"))
+
+    @app.job(indexed_metadata=["shop"])
+    def decorated(payload: str) -> None: ...
+
+    assert plain.indexed_metadata == ("customer", "region")
+    assert more.indexed_metadata == ("customer", "region", "order")
+    assert decorated.indexed_metadata == ("customer", "region", "shop")
+    assert app.store.index_states() == {}
+    plain.enqueue("x", metadata={"customer": "c", "order": "o"})
+    assert set(app.store.index_states()) == {"customer", "region"}
+    more.enqueue_many(["x"], metadata={"order": "o"})
+    assert set(app.store.index_states()) == {"customer", "region", "order"}
+    assert [one.id for one in app.store.list(metadata={"customer": "c"}).items] == [
+        one.id for one in plain.list().items
+    ]
+
+
+def test_a_job_without_metadata_keys_declares_none(app: mq.App) -> None:
+    """It costs no call and leaves nothing in the store."""
+    job = app.define("job", payload=str)
+    assert job.indexed_metadata == ()
+    job.enqueue("x", metadata={"customer": "c"})
+    assert app.store.index_states() == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("customer", "must be a list of metadata keys, got 'customer'"),
+        ({"customer"}, "must be a list of metadata keys"),
+        (None, "must be a list of metadata keys, got None"),
+        (5, "must be a list of metadata keys, got 5"),
+        (["a b"], "indexed metadata key 'a b' must be 1 to 64"),
+        ([""], "indexed metadata key"),
+        ([5], "indexed metadata key must be text, got int"),
+        (["k" * 65], "indexed metadata key"),
+    ],
+    ids=repr,
+)
+def test_metadata_keys_that_cannot_be_are_refused_where_they_are_written(
+    app: mq.App, given: Any, says: str
+) -> None:
+    """By the app and by the definition, in one line."""
+    with pytest.raises((TypeError, ValueError), match=says):
+        mq.App("memory://", indexed_metadata=given)
+    with pytest.raises(mq.DefinitionError, match=says) as refused:
+        app.define("job", payload=str, indexed_metadata=given)
+    assert len(str(refused.value).splitlines()) == 1
+    assert "job" not in app.jobs
+
+
 def test_when_a_job_runs_is_a_delay_or_an_instant_with_a_zone(
     app: mq.App, clock: FakeClock
 ) -> None:
@@ -147,8 +356,8 @@ def test_nothing_is_sent_when_one_payload_of_many_is_bad(app: mq.App) -> None:
     with pytest.raises(mq.PayloadError, match=r"item 1 of enqueue_many, .* \$.cents: expected int"):
         job.enqueue_many([Invoice("A"), Invoice("B", cents="1"), Invoice("C")])  # type: ignore[arg-type] # the mistake
     assert sum(app.store.counts().values()) == 0
-    for refused in ({"job_id": "x"}, {"dedupe": "x"}):
-        with pytest.raises(TypeError):
+    for refused in ({"job_id": "x"}, {"dedupe": "x"}, {"dedupe": None}):
+        with pytest.raises(TypeError, match=next(iter(refused))):
             job.enqueue_many([Invoice("A")], **refused)  # type: ignore[arg-type] # the mistake
 
 
@@ -168,6 +377,8 @@ def test_nothing_is_sent_when_one_payload_of_many_is_bad(app: mq.App) -> None:
         ({"retryable": 1}, "retryable"),
         ({"idempotency_key": "x"}, "idempotency_key"),
         ({"metadata": {"a": "b"}}, "metadata"),
+        ({"dedupe": "a-key"}, "dedupe must be a function, got 'a-key'"),
+        ({"dedupe": mq.Dedupe("a-key")}, "dedupe must be a function, got Dedupe"),
         ({"store": "nowhere"}, "no store is named 'nowhere'"),
         ({"timeot": 1}, "'timeot' is not an option"),
         ({"error": int}, "error"),

@@ -1,17 +1,30 @@
-"""Backoff: growth, limits and the text on the record."""
+"""Backoff: growth, limits and the text on the record. Dedup keys: text, window and mode."""
 
 from __future__ import annotations
 
 import math
 import random
+from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mq
 from mq.durations import MAX_DELAY_MS
-from mq.policies import IMMEDIATE, MAX_TEXT_BYTES, Backoff, exponential, fixed
+from mq.policies import (
+    IMMEDIATE,
+    MAX_KEY_BYTES,
+    MAX_TEXT_BYTES,
+    Backoff,
+    Dedupe,
+    check_dedupe,
+    check_key,
+    exponential,
+    fixed,
+)
 
 
 def never() -> float:
@@ -125,3 +138,124 @@ def test_a_wait_over_a_hundred_years_is_a_hundred_years() -> None:
     """A backoff that long loses no job: it is clamped, not refused."""
     assert fixed(10**12).delay_ms_for(1, random.random) == MAX_DELAY_MS
     assert exponential(10**12, max=10**12).delay_ms_for(9, random.random) == MAX_DELAY_MS
+
+
+def test_a_dedup_key_alone_is_a_plain_one() -> None:
+    """No window, and nothing is replaced."""
+    plain = mq.Dedupe("order 5")
+    assert (plain.key, plain.ttl_ms, plain.extend, plain.replace) == ("order 5", None, False, False)
+    assert plain == Dedupe("order 5") != Dedupe("order 6")
+    assert len({plain, Dedupe("order 5")}) == 1
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        plain.key = "another"  # type: ignore[misc] # the mistake
+
+
+@pytest.mark.parametrize(
+    ("ttl", "ms"),
+    [("1h", 3_600_000), (2.5, 2_500), (timedelta(days=1), 86_400_000), (0, 0), ("1 ms", 1)],
+)
+def test_a_window_is_a_duration(ttl: Any, ms: int) -> None:
+    """0 is one like any other, and not the same as none."""
+    assert Dedupe("k", ttl=ttl).ttl_ms == ms
+    assert Dedupe("k", ttl=ttl, extend=True, replace=True).extend is True
+
+
+def test_a_mode_is_given_by_name() -> None:
+    """A second value without its name would say nothing to a reader."""
+    with pytest.raises(TypeError):
+        Dedupe("k", "1h")  # type: ignore[misc] # the mistake
+
+
+@pytest.mark.parametrize(
+    "key", ["x", " ", "a:b", "{mq}:meta", "\u2028", "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 256]
+)
+def test_a_dedup_key_is_any_text(key: str) -> None:
+    """Up to 512 bytes, kept as it is."""
+    assert Dedupe(key).key == check_key(key) == key
+
+
+class Loud(str):
+    """Text that is not what it seems."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Shout."""
+        return "LOUD"
+
+
+def test_a_dedup_key_is_kept_as_plain_text() -> None:
+    """What a subclass makes of itself is of no interest."""
+    assert type(Dedupe(Loud("quiet")).key) is str
+    assert Dedupe(Loud("quiet")).key == "quiet"
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "says"),
+    [
+        ("", ValueError, "1 to 512 bytes, got 0"),
+        ("x" * (MAX_KEY_BYTES + 1), ValueError, "at most 512 bytes, got 513"),
+        ("\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 257, ValueError, "512 bytes, got 514"),
+        ("a\nb", ValueError, "control character"),
+        ("\x00", ValueError, "control character"),
+        ("\x85", ValueError, "control character"),
+        ("\ud83d", ValueError, "half a surrogate pair"),
+        (b"bytes", TypeError, "text, got bytes"),
+        (5, TypeError, "text, got int"),
+        (None, TypeError, "text, got NoneType"),
+        (("a", "b"), TypeError, "text, got tuple"),
+    ],
+    ids=ascii,
+)
+def test_what_is_no_dedup_key_is_refused(key: Any, error: type[Exception], says: str) -> None:
+    """In one line that can be printed, where it is written."""
+    for refusing in (Dedupe, check_key):
+        with pytest.raises(error, match=says) as refused:
+            refusing(key)
+        message = str(refused.value)
+        assert message.startswith("dedup key ")
+        assert len(message.splitlines()) == 1
+        message.encode()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"ttl": -1}, ValueError, "dedupe ttl must not be negative"),
+        ({"ttl": True}, TypeError, "dedupe ttl"),
+        ({"ttl": math.nan}, ValueError, "dedupe ttl"),
+        ({"ttl": math.inf}, ValueError, "dedupe ttl"),
+        ({"ttl": "soon"}, ValueError, "dedupe ttl"),
+        ({"ttl": "101 years"}, ValueError, "dedupe ttl"),
+        ({"ttl": 10**12}, ValueError, "dedupe ttl must be at most 100 years"),
+        ({"ttl": b"1h"}, TypeError, "dedupe ttl"),
+        ({"extend": True}, ValueError, "give ttl= as well"),
+        ({"extend": True, "replace": True}, ValueError, "give ttl= as well"),
+        ({"window": "1h"}, TypeError, "window"),
+    ],
+    ids=str,
+)
+def test_a_mode_that_cannot_work_is_refused(
+    options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    """In one line that names the option."""
+    with pytest.raises(error, match=says) as refused:
+        Dedupe("k", **options)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_dedupe_is_a_key_as_text_a_value_or_nothing() -> None:
+    """Text is a plain key."""
+    window = Dedupe("k", ttl="1h")
+    assert check_dedupe(None) is None
+    assert check_dedupe(window) is window
+    assert check_dedupe("k") == Dedupe("k")
+    with pytest.raises(ValueError, match="dedup key must be 1 to 512 bytes"):
+        check_dedupe("")
+
+
+@pytest.mark.parametrize("given", [5, b"k", True, ("k",), {"key": "k"}, Dedupe], ids=repr)
+def test_anything_else_is_no_dedupe(given: Any) -> None:
+    """The message says what is."""
+    with pytest.raises(TypeError, match=r"dedupe must be mq.Dedupe\(...\) or a key as text, got"):
+        check_dedupe(given)
