@@ -199,7 +199,10 @@ class ScriptCaller:
         return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else None
 
     def _evalsha(self, name: str, args: Sequence[Argument]) -> tuple[Argument, ...]:
-        return ("EVALSHA", self._scripts[name].sha, 1, self._meta_key, *args)
+        # Texts only: hiredis 3.5 crashes the process when a signal handler raises (Ctrl-C) while it
+        # turns a number into text.
+        texts = (str(one) if isinstance(one, int) else one for one in args)
+        return ("EVALSHA", self._scripts[name].sha, "1", self._meta_key, *texts)
 
     def _load(self, name: str) -> None:
         self.client.execute_command("SCRIPT LOAD", self._scripts[name].text)

@@ -125,14 +125,16 @@ class JobVerbs(Generic[P, R]):
         self,
         *,
         queue: str | None = None,
+        states: Iterable[JobState | str] | None = None,
         metadata: Mapping[str, str] | None = None,
         dry_run: bool = False,
         on_page: OnPage | None = None,
     ) -> BulkResult:
         """Retry every failed job of this definition that these filters match."""
         return self.store.retry_where(
-            queue=queue, name=self.name, metadata=metadata, dry_run=dry_run, on_page=on_page
-        )
+            queue=queue, name=self.name, states=states, metadata=metadata,
+            dry_run=dry_run, on_page=on_page,
+        )  # fmt: skip
 
     def remove_where(
         self,

@@ -13,8 +13,7 @@ import click
 from mq.cli.failures import FAILED, CommandError, complain
 from mq.cli.filters import Filters, unseen
 from mq.cli.output import console, on_terminal, print_json, printable
-from mq.cli.queues import queue_names
-from mq.cli.verbs import RETRY, Verb
+from mq.cli.verbs import Verb
 from mq.errors import StoreError
 from mq.records import BulkResult
 from mq.states import JobState
@@ -65,24 +64,9 @@ class Bulk:
 
     def _where(self, on_page: Callable[[BulkResult], None], *, dry_run: bool) -> BulkResult:
         given: dict[str, Any] = attrs.asdict(self.filters, recurse=False)
-        if self.verb is RETRY:
-            # Only failed jobs are retried: by itself the state means those of every queue.
-            del given["states"]
-            if not any(given.values()):
-                return self._of_every_queue(on_page, dry_run=dry_run)
         verb_where = getattr(self.store, f"{self.verb.word}_where")
         found: BulkResult = verb_where(**given, dry_run=dry_run, on_page=on_page)
         return found
-
-    def _of_every_queue(
-        self, on_page: Callable[[BulkResult], None], *, dry_run: bool
-    ) -> BulkResult:
-        total = BulkResult([], {}, dry_run)
-        for queue in queue_names(self.store):
-            found = self.store.retry_where(queue=queue, dry_run=dry_run, on_page=on_page)
-            total.ids.extend(found.ids)
-            total.refused.update(found.refused)
-        return total
 
     def _tell(self) -> int:
         def show(page: BulkResult) -> None:

@@ -133,13 +133,14 @@ class Lists(Reading, Steering):
         *,
         queue: str | None = None,
         name: str | None = None,
+        states: Iterable[JobState | str] | None = None,
         metadata: Mapping[str, str] | None = None,
         dry_run: bool = False,
         on_page: OnPage | None = None,
     ) -> BulkResult:
         """Retry every failed job of a list; the arguments are those of `cancel_where`."""
         return self._all("retry", (JobState.FAILED,), dry_run, on_page,
-                         queue=queue, name=name, states=None, metadata=metadata)  # fmt: skip
+                         queue=queue, name=name, states=states, metadata=metadata)  # fmt: skip
 
     def remove_where(
         self,

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-NAP = threading.Event()
-"""Never set: a wait for it is a short nap of a handler, in a call that blocks."""
-
 import redis
 
 import mq
+
+NAP = threading.Event()
+"""Never set: a wait for it is a short nap of a handler, in a call that blocks."""
 
 app = mq.App()
 # One connection of the module's own, by which handlers tell the test what they do.
