@@ -22,6 +22,10 @@ CANCELLABLE = tuple(state for state in JobState if state not in FINISHED)
 REMOVABLE = (JobState.WAITING, JobState.DELAYED, *sorted(FINISHED))
 _DONE = {"cancelled", "cancel_requested", "retried", "removed"}
 
+_PAST_TENSE: dict[Verb, str] = {
+    "cancel_request": "cancelled", "retry": "retried", "promote": "promoted", "remove": "removed",
+}  # fmt: skip
+
 OnPage = Callable[[BulkResult], None]
 Pairs = Sequence[tuple[str, str]]
 
@@ -261,7 +265,7 @@ def _bulk_query(verb: Verb, allowed: Sequence[JobState], filters: Mapping[str, A
         return attrs.evolve(query, states=tuple(s for s in JobState if s in allowed))
     wrong = [state for state in query.states if state not in allowed]
     if wrong:
-        word = {"cancel_request": "cancelled", "remove": "removed"}.get(verb, verb)
+        word = _PAST_TENSE[verb]
         raise ValueError(
             f"a job that is {wrong[0]} cannot be {word}: use states {', '.join(allowed)}"
         )

@@ -110,7 +110,7 @@ def test_a_verb_is_done_to_the_jobs_that_the_filters_match_and_no_others(
     assert sound(store)
 
 
-@pytest.mark.parametrize("verb", ["cancel", "remove"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_states_limit_the_jobs_that_a_verb_is_done_to(
     store: Store, clock: FakeClock, verb: str
 ) -> None:
@@ -154,15 +154,16 @@ def test_a_verb_without_a_filter_is_refused(
     assert snapshot(store) == before
 
 
-@pytest.mark.parametrize("verb", ["cancel", "remove"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_a_state_that_a_verb_cannot_meet_is_refused(store: Store, verb: str) -> None:
     """By name, with those it can; also beside one that it can."""
     do, allowed = VERBS[verb]
+    cannot = {"cancel": "cancelled", "retry": "retried", "remove": "removed"}[verb]
     for state in set(JobState) - set(allowed):
         for states in ([state], [state.value, allowed[0]]):
             with pytest.raises(ValueError, match=f"a job that is {state} cannot be ") as caught:
                 do(store, states=states)
-            assert str(caught.value).endswith(f"use states {', '.join(allowed)}")
+            assert str(caught.value).endswith(f" {cannot}: use states {', '.join(allowed)}")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -185,12 +186,8 @@ def test_a_filter_that_cannot_be_is_refused_as_a_list_refuses_it(
     store.enqueue(job("a"))
     before = snapshot(store)
     given = {"queue": "q", option: value}
-    if verb == "retry" and option == "states":
-        with pytest.raises(TypeError, match="states"):
-            VERBS[verb][0](store, **given)
-    else:
-        with pytest.raises((ValueError, TypeError), match=told):
-            VERBS[verb][0](store, **given)
+    with pytest.raises((ValueError, TypeError), match=told):
+        VERBS[verb][0](store, **given)
     assert snapshot(store) == before
 
 
@@ -443,6 +440,17 @@ def test_a_job_that_left_the_states_asked_for_meanwhile_is_left_alone(
     assert not record(meddled, "b").cancel_requested
 
 
+def test_a_state_that_begins_like_another_is_another(store: Store, clock: FakeClock) -> None:
+    """A job that waits for its children does not wait, and the other way round."""
+    waits, parked = JobState.WAITING, JobState.WAITING_CHILDREN
+    fill(store, clock, [(job("w"), waits), (job("p"), parked)])
+    assert store.steer("cancel_request", ["w"], [parked]) == [("changed", waits)]
+    assert store.steer("cancel_request", ["p"], [waits]) == [("changed", parked)]
+    assert store.steer("cancel_request", ["p", "w"], [waits, parked]) == [
+        ("cancelled", parked), ("cancelled", waits),
+    ]  # fmt: skip
+
+
 def test_refusals_of_several_pages_are_told_together(meddled: Meddled, clock: FakeClock) -> None:
     """Each on its page, all in the total."""
     ids = _many(meddled, clock, "cancel", 2 * STEER_BATCH)
@@ -548,7 +556,7 @@ def test_retry_of_a_definition_touches_only_jobs_of_its_name(app: mq.App) -> Non
     own = walk(store, name="mail", order="asc")
     assert mail.retry_where(metadata={"customer": "c2"}).ids == []
     assert mail.retry_where(dry_run=True).ids == own
-    assert mail.retry_where(queue="other").ids == own[2:]
+    assert mail.retry_where(states=["failed"], queue="other").ids == own[2:]
     assert mail.retry_where().ids == own[:2]
     assert mail.counts()[JobState.WAITING] == 3
     assert bill.counts()[JobState.FAILED] == 3
