@@ -125,7 +125,17 @@ def read_query(
     order: str = "desc",
     bodies: bool = True,
 ) -> ListQuery:
-    """Return a question, checked; ValueError or TypeError names the option that is wrong."""
+    """Return a question, checked; ValueError or TypeError names the option that is wrong.
+
+    Raises:
+        ListOrderUnsupportedError: nothing is ordered by what is asked for, whatever the filters.
+    """
+    known = [row.order_by for row in ROUTES]
+    if order_by not in known:
+        raise ListOrderUnsupportedError(
+            f"no index is ordered by {order_by!r}: use order_by {', '.join(known)}",
+            option="order_by",
+        )
     return ListQuery(
         queue=None if queue is None else check_name(queue, "queue"),
         name=None if name is None else check_name(name, "job name"),
@@ -170,12 +180,7 @@ def route(query: ListQuery) -> Route:
     Raises:
         ListOrderUnsupportedError: none does; names the option and what would serve it.
     """
-    found = next((row for row in ROUTES if row.order_by == query.order_by), None)
-    if found is None:
-        known = ", ".join(row.order_by for row in ROUTES)
-        raise ListOrderUnsupportedError(
-            f"no index is ordered by {query.order_by!r}: use order_by {known}", option="order_by"
-        )
+    found = next(row for row in ROUTES if row.order_by == query.order_by)
     wrong = _in_the_way(query, found)
     if wrong:
         option, need = wrong
