@@ -27,6 +27,8 @@ BUDGET = 250
 """Most index members one script looks at; some 2 ms of a server."""
 CALLS = 4
 """Most times a list runs its script to fill a page."""
+FEW_SETS = 64
+"""Up to here merging costs little beside looking; above it a script looks at fewer members."""
 MAX_SETS = 256
 """Most sorted sets one script call merges."""
 PAGE_BYTES = 4 * 1024 * 1024
@@ -167,6 +169,13 @@ def check_states(states: Iterable[JobState | str]) -> tuple[JobState, ...]:
             known = ", ".join(JobState)
             raise ValueError(f"{state!r} is not a state: use {known}") from None
     return tuple(state for state in JobState if state in asked)
+
+
+def budget(sets: int) -> int:
+    """Return how many index members one script may look at when it merges so many sets."""
+    if sets <= FEW_SETS:
+        return BUDGET
+    return max(BUDGET - sets * 2 // 3, min(BUDGET, 50))
 
 
 def check_limit(limit: object) -> int:

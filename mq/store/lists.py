@@ -55,9 +55,10 @@ class Lists(Reading, Steering):
             flat = [text for pair in group for text in pair]
             value, job_id = position or ("", "")
             pairs_asked = [text for pair in query.metadata.items() for text in pair]
+            budget = listing.budget(len(group) * len(query.states))
             order = "desc" if query.descending else "asc"
             return "list", (
-                self._now(), kind, order, limit, listing.BUDGET, int(wide),
+                self._now(), kind, order, limit, budget, int(wide),
                 int(position is not None), value, job_id, query.queue or "", query.name or "",
                 len(query.states), *query.states, len(query.metadata), *pairs_asked, *flat,
             )  # fmt: skip
