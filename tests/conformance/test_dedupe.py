@@ -784,21 +784,6 @@ def test_a_made_id_that_collides_is_no_dedup_answer(server: Server, clock: FakeC
     store.close()
 
 
-def test_a_made_id_that_collides_does_not_let_a_later_item_take_the_key(
-    server: Server, clock: FakeClock
-) -> None:
-    """The items of a batch keep their order, whatever their ids take."""
-    ids = iter(["taken", "taken", "unused", "a", "b"])
-    store = Store(server.url, clock=clock, id_generator=lambda: next(ids))
-    store.enqueue(job())
-    (first, taken), (second, dropped) = answers(
-        store, [keyed(payload=b"first"), keyed(payload=b"second")]
-    )
-    assert (taken, dropped, second) == (False, True, first)
-    assert record(store, first).payload == b"first"
-    store.close()
-
-
 # Any text, and no key too many
 
 ODD_KEYS = [
