@@ -32,21 +32,15 @@ DEFAULT_QUEUE = "default"
 
 
 class JobId(str):
-    """The id of an enqueued job.
+    """The id of an enqueued job; `duplicate` says that it existed and nothing was enqueued."""
 
-    `duplicate` says that no job was added: the id existed, or a dedup key named this job;
-    `replaced` that the job now carries what this enqueue said.
-    """
-
-    __slots__ = ("duplicate", "replaced")
+    __slots__ = ("duplicate",)
     duplicate: bool
-    replaced: bool
 
-    def __new__(cls, value: str, *, duplicate: bool = False, replaced: bool = False) -> JobId:
-        """Make the id; the rest as the store answered it."""
+    def __new__(cls, value: str, *, duplicate: bool = False) -> JobId:
+        """Make the id; `duplicate` as the store answered it."""
         made = super().__new__(cls, value)
         made.duplicate = duplicate
-        made.replaced = replaced
         return made
 
 
@@ -172,11 +166,7 @@ class Job(JobVerbs[P, R]):
                 f"idempotency_key gave {key!r}: return text that is not empty",
                 what=f"payload of job {self.name!r}",
             )
-        try:
-            return check_job_id(f"{self.name}/{key}")
-        except ValueError as error:
-            what = f"idempotency_key of job {self.name!r}"
-            raise PayloadError("$", str(error), what=what) from None
+        return check_job_id(f"{self.name}/{key}")
 
     def _dedupe_of(self, payload: P, given: Dedupe | str | None) -> Dedupe | None:
         if given is not None or self._dedupe is None:
@@ -188,10 +178,10 @@ class Job(JobVerbs[P, R]):
             raise PayloadError("$", str(error), what=f"dedupe of job {self.name!r}") from None
 
     def _metadata_of(self, payload: P, given: Mapping[str, str] | None) -> dict[str, str]:
-        if self._metadata is None and given is None:
+        if self._metadata is None and not given:
             return {}
-        own = check_metadata(self._metadata(payload)) if self._metadata else {}
-        return check_metadata({**own, **({} if given is None else check_metadata(given))})
+        own = self._metadata(payload) if self._metadata else {}
+        return check_metadata({**own, **(given or {})})
 
     def enqueue(
         self,
@@ -297,10 +287,7 @@ class Job(JobVerbs[P, R]):
                     " use another job_id",
                     job_id=answer.id,
                 )
-        return [
-            JobId(answer.id, duplicate=answer.duplicate, replaced=answer.replaced)
-            for answer in answers
-        ]
+        return [JobId(answer.id, duplicate=answer.duplicate) for answer in answers]
 
     def execute(self, payload: P, *, wait: Duration | None = None, **options: Any) -> R:
         """Enqueue and await the result; `wait` limits the waiting, the options are `enqueue`'s."""
