@@ -32,15 +32,21 @@ DEFAULT_QUEUE = "default"
 
 
 class JobId(str):
-    """The id of an enqueued job; `duplicate` says that it existed and nothing was enqueued."""
+    """The id of an enqueued job.
 
-    __slots__ = ("duplicate",)
+    `duplicate` says that no job was added: the id existed, or a dedup key named this job;
+    `replaced` that the job now carries what this enqueue said.
+    """
+
+    __slots__ = ("duplicate", "replaced")
     duplicate: bool
+    replaced: bool
 
-    def __new__(cls, value: str, *, duplicate: bool = False) -> JobId:
-        """Make the id; `duplicate` as the store answered it."""
+    def __new__(cls, value: str, *, duplicate: bool = False, replaced: bool = False) -> JobId:
+        """Make the id; the rest as the store answered it."""
         made = super().__new__(cls, value)
         made.duplicate = duplicate
+        made.replaced = replaced
         return made
 
 
@@ -166,7 +172,11 @@ class Job(JobVerbs[P, R]):
                 f"idempotency_key gave {key!r}: return text that is not empty",
                 what=f"payload of job {self.name!r}",
             )
-        return check_job_id(f"{self.name}/{key}")
+        try:
+            return check_job_id(f"{self.name}/{key}")
+        except ValueError as error:
+            what = f"idempotency_key of job {self.name!r}"
+            raise PayloadError("$", str(error), what=what) from None
 
     def _dedupe_of(self, payload: P, given: Dedupe | str | None) -> Dedupe | None:
         if given is not None or self._dedupe is None:
@@ -178,10 +188,10 @@ class Job(JobVerbs[P, R]):
             raise PayloadError("$", str(error), what=f"dedupe of job {self.name!r}") from None
 
     def _metadata_of(self, payload: P, given: Mapping[str, str] | None) -> dict[str, str]:
-        if self._metadata is None and not given:
+        if self._metadata is None and given is None:
             return {}
-        own = self._metadata(payload) if self._metadata else {}
-        return check_metadata({**own, **(given or {})})
+        own = check_metadata(self._metadata(payload)) if self._metadata else {}
+        return check_metadata({**own, **({} if given is None else check_metadata(given))})
 
     def enqueue(
         self,
@@ -287,7 +297,10 @@ class Job(JobVerbs[P, R]):
                     " use another job_id",
                     job_id=answer.id,
                 )
-        return [JobId(answer.id, duplicate=answer.duplicate) for answer in answers]
+        return [
+            JobId(answer.id, duplicate=answer.duplicate, replaced=answer.replaced)
+            for answer in answers
+        ]
 
     def execute(self, payload: P, *, wait: Duration | None = None, **options: Any) -> R:
         """Enqueue and await the result; `wait` limits the waiting, the options are `enqueue`'s."""

@@ -96,11 +96,11 @@ class JobVerbs(Generic[P, R]):
         Returns:
             Whether it was not paused before.
         """
-        return self.store.pause(queue or self.queue)
+        return self.store.pause(self.queue if queue is None else queue)
 
     def resume(self, queue: str | None = None) -> bool:
         """Let workers take from the queue again; False when it was not paused."""
-        return self.store.resume(queue or self.queue)
+        return self.store.resume(self.queue if queue is None else queue)
 
     def paused_queues(self) -> list[str]:
         """Return the queues of the definition's store that are paused, sorted."""

@@ -73,11 +73,13 @@ class Enqueued:
         id: the job's id; for a deduplicated enqueue the id of the job that the key names.
         duplicate: whether the id existed, or a dedup key named a job, so that no job was added.
         name: the name of the job that has the id.
+        replaced: whether that job now carries what this request says.
     """
 
     id: str
     duplicate: bool
     name: str
+    replaced: bool = False
 
     def __iter__(self) -> Iterator[str | bool]:
         """Yield id and duplicate."""

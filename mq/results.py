@@ -244,7 +244,7 @@ def is_owned(job: JobVerbs[Any, Any], job_id: str) -> bool:
 
 
 def _not_found(job_id: str) -> JobNotFoundError:
-    return JobNotFoundError(f"no job has the id {job_id!r}", job_id=job_id)
+    return JobNotFoundError(f"no job has the id {job_id[:200]!r}", job_id=job_id)
 
 
 def _look(job: JobVerbs[Any, Any], job_id: str) -> JobRecord:

@@ -71,6 +71,17 @@ def check_job_id(job_id: object) -> str:
     return check_text(job_id, "job id", max_bytes=MAX_ID_BYTES)
 
 
+def id_bytes(job_id: object) -> bytes:
+    """Return the bytes of an id that is looked up; one that no job can have is merely unknown.
+
+    Raises:
+        TypeError: when it is not text.
+    """
+    if not isinstance(job_id, str):
+        raise TypeError(f"job id must be text, got {type(job_id).__name__}")
+    return job_id.encode("utf-8", "surrogatepass")
+
+
 def check_count(value: object, what: str, low: int, high: int) -> int:
     """Return a whole number between `low` and `high`, both allowed; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, int):

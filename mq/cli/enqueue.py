@@ -119,11 +119,23 @@ def _enqueue_one(job: Job[Any, Any], text: str, options: dict[str, Any], as_json
     reach(job.store, to_write=True)
     job_id = job.enqueue(value, **options)
     if as_json:
-        print_json({"id": str(job_id), "name": job.name, "duplicate": job_id.duplicate})
+        print_json(
+            {
+                "id": str(job_id),
+                "name": job.name,
+                "duplicate": job_id.duplicate,
+                "replaced": job_id.replaced,
+            }
+        )
         return 0
     click.echo(job_id)
     if job_id.duplicate:
-        complain(f"job {job_id} existed already, nothing was enqueued")
+        what = (
+            "was delayed under its dedup key and carries this now"
+            if job_id.replaced
+            else "existed already, nothing was enqueued"
+        )
+        complain(f"job {job_id} {what}")
     return 0
 
 

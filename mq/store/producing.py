@@ -42,7 +42,9 @@ class Producing(StoreBase):
                 named, zip(*[iter(reply[1:])] * 3, strict=True), strict=True
             ):
                 found = keyed_id.decode() or job_id
-                answers[at] = Enqueued(found, word != b"enqueued", name.decode())
+                answers[at] = Enqueued(
+                    found, word != b"enqueued", name.decode(), word == b"replaced"
+                )
                 # An id that the store made itself and that is taken is a collision, no duplicate.
                 if word == b"duplicate" and not keyed_id and chunk[at].id is None:
                     open_at.append(at)

@@ -9,6 +9,7 @@ from mq import wire
 from mq.records import Attempt, JobRecord
 from mq.states import JobState
 from mq.store.base import StoreBase
+from mq.validation import id_bytes
 
 COUNT_BATCH = 36
 """Pairs of (queue, name) a counts call reads: 7 sets each, at most 256 sets a script."""
@@ -47,13 +48,14 @@ class Reading(StoreBase):
         *,
         all_must_fit: bool = False,
     ) -> list[tuple[JobRecord, list[Attempt]] | None]:
+        asked = [id_bytes(job_id) for job_id in job_ids]
         most = "" if max_bytes is None else max_bytes
-        reply = self._caller.call("get", self._now(), kind, most, int(all_must_fit), *job_ids)
+        reply = self._caller.call("get", self._now(), kind, most, int(all_must_fit), *asked)
         return [wire.whole(found) if found else None for found in reply[1:]]
 
     def watch(self, job_id: str) -> str:
         """Mark a job as awaited; `finished` when there is nothing to wait for, or `not_found`."""
-        return str(self._caller.call("watch", self._now(), job_id)[0].decode())
+        return str(self._caller.call("watch", self._now(), id_bytes(job_id))[0].decode())
 
     def counts(self, queue: str | None = None, name: str | None = None) -> dict[JobState, int]:
         """Return the number of jobs in each of the seven states, at a cost independent of it."""

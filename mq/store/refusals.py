@@ -29,6 +29,10 @@ _TEXTS = {
 }
 
 
+MOST_SHOWN = 200
+"""Characters of an id that a message shows."""
+
+
 def refused(word: str, job_id: str, state: str | None = None) -> MQError:
     """Return the error that a refusal becomes, for the caller to raise.
 
@@ -37,5 +41,6 @@ def refused(word: str, job_id: str, state: str | None = None) -> MQError:
         job_id: the job that was asked about.
         state: where the script found it, for a refusal that tells.
     """
-    text = _TEXTS[word].format(id=job_id, state=state)
+    shown = job_id if len(job_id) <= MOST_SHOWN else job_id[: MOST_SHOWN - 3] + "..."
+    text = _TEXTS[word].format(id=shown, state=state)
     return REFUSALS[word](text, job_id=job_id, state=state or None)

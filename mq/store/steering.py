@@ -10,7 +10,7 @@ from mq.policies import check_key
 from mq.states import JobState
 from mq.store.base import StoreBase
 from mq.store.refusals import REFUSALS, refused
-from mq.validation import check_name
+from mq.validation import check_name, id_bytes
 
 STEER_BATCH = 50
 """Jobs one script call cancels, retries, promotes or removes."""
@@ -87,8 +87,9 @@ class Steering(StoreBase):
         """
         answers: list[tuple[str, str]] = []
         meant = " ".join(states)
-        for start in range(0, len(job_ids), STEER_BATCH):
-            batch = job_ids[start : start + STEER_BATCH]
+        asked = [id_bytes(job_id) for job_id in job_ids]
+        for start in range(0, len(asked), STEER_BATCH):
+            batch = asked[start : start + STEER_BATCH]
             if verb == "remove":
                 words = self._caller.call_told(
                     verb, [self._now(), ids.new_nonce()], [meant, *batch]

@@ -43,7 +43,12 @@ def test_the_options_of_enqueue_stand_on_the_record(cli: Cli, store: Store) -> N
         *("--queue", "other", "--metadata", "a=1", "--metadata", "b=x=y", "--job-id", "mine/1"),
     )
     ran = cli.run(*DOUBLE, "--payload", '{"n": 4}', *options, "--json")
-    assert json.loads(ran.out) == {"id": "mine/1", "name": "double", "duplicate": False}
+    assert json.loads(ran.out) == {
+        "id": "mine/1",
+        "name": "double",
+        "duplicate": False,
+        "replaced": False,
+    }
     record = store.get_job("mine/1")
     assert record is not None
     assert record.run_at - record.enqueued_at == 5_400_000

@@ -802,3 +802,26 @@ def test_jobs_retried_in_one_batch_keep_the_order_of_the_ids(store: Store) -> No
     store.enqueue(job("before"))
     store.steer("retry", ["c", "a", "b"])
     assert take(store, 9) == ["before", "c", "a", "b"]
+
+
+@pytest.mark.parametrize("job_id", [None, 5, b"a", ["a"]])
+@pytest.mark.parametrize(
+    "verb", ["cancel", "retry", "promote", "remove", "get_job", "get_attempts"]
+)
+def test_an_id_that_is_no_text_is_named(store: Store, verb: str, job_id: object) -> None:
+    """Redis is not blamed for it, and no job of a like-looking id is touched."""
+    store.enqueue_many([job("5"), job("a")])
+    before = snapshot(store)
+    with pytest.raises(TypeError, match="job id must be text"):
+        getattr(store, verb)(job_id)
+    assert snapshot(store) == before
+
+
+@pytest.mark.parametrize("job_id", ["", "\ud800", "x" * 10_000])
+def test_an_id_that_no_job_can_have_is_unknown(store: Store, job_id: str) -> None:
+    """Told on a line of bounded length."""
+    with pytest.raises(JobNotFoundError) as caught:
+        store.cancel(job_id)
+    assert len(str(caught.value)) < 300
+    assert store.get_job(job_id) is None
+    assert not store.remove(job_id)
