@@ -149,7 +149,8 @@ class StoreWalk(RuleBasedStateMachine):
     def _enqueue(self, requests: list[Request]) -> None:
         states = {**self.states}
         expected = [self._decide(request, states) for request in requests]
-        assert self.store.enqueue_many(requests) == expected
+        answers = self.store.enqueue_many(requests)
+        assert [(*one, one.name) for one in answers] == [(*one, one.name) for one in expected]
 
     def _decide(self, request: Request, states: dict[str, JobState]) -> Enqueued:
         """What the contract says of one request; `states` and what is known move with it."""
