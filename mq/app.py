@@ -12,7 +12,7 @@ from mq.definitions import Handler, Job
 from mq.durations import Duration
 from mq.errors import DefinitionError
 from mq.job_options import Conduct, Executor, OnFailure, OnUnresponsive, Policies
-from mq.policies import Backoff, Dedupe
+from mq.policies import Backoff, Dedupe, KeepPolicy
 from mq.signatures import Signature, read_signature
 from mq.validation import check_count, check_indexed, check_job_name, check_name
 
@@ -128,6 +128,7 @@ class App:
         backoff: Backoff | None = None,
         timeout: Duration | None = None,
         delay: Duration | None = None,
+        keep: KeepPolicy | None = None,
         idempotency_key: Callable[[Any], str] | None = None,
         dedupe: Callable[[Any], Dedupe | str | None] | None = None,
         metadata: Callable[[Any], Mapping[str, str]] | None = None,
@@ -209,7 +210,7 @@ class App:
                 thread; `wait` keeps slot and lock until it ends, so that runs never overlap.
             on_failure: called after a failed run was acked, with the error and the run's context;
                 what it raises is logged and changes nothing.
-            policies: defaults for queue, priority, attempts, backoff, timeout and delay of
+            policies: defaults for queue, priority, attempts, backoff, timeout, delay and keep of
                 `enqueue`.
 
         Raises:
@@ -217,7 +218,7 @@ class App:
         """
         unknown = sorted(set(policies) - set(attrs.fields_dict(Policies)) - {"timeout", "delay"})
         if unknown:
-            known = "queue, priority, attempts, backoff, timeout, delay"
+            known = "queue, priority, attempts, backoff, timeout, delay, keep"
             raise DefinitionError(
                 f"job {name!r}: {unknown[0]!r} is not an option: use {known} or those of App.define"
             )

@@ -16,7 +16,7 @@ from mq.durations import Duration
 from mq.errors import DefinitionError, JobIdConflictError, PayloadError
 from mq.job_options import Conduct, Policies
 from mq.job_verbs import JobVerbs, P, R
-from mq.policies import Backoff, Dedupe, check_dedupe
+from mq.policies import Backoff, Dedupe, KeepPolicy, check_dedupe
 from mq.records import Request
 from mq.signatures import read_signature
 from mq.validation import check_instant, check_job_id, check_metadata
@@ -156,6 +156,7 @@ class Job(JobVerbs[P, R]):
             attempts_max=policies.attempts or 1,
             backoff=policies.backoff.encode() if policies.backoff else "",
             timeout_ms=policies.timeout_ms,
+            keep=policies.keep or "",
             metadata=self._metadata_of(payload, metadata),
             dedupe=self._dedupe_of(payload, dedupe),
         )
@@ -207,6 +208,7 @@ class Job(JobVerbs[P, R]):
         attempts: int | None = None,
         backoff: Backoff | None = None,
         timeout: Duration | None = None,
+        keep: KeepPolicy | None = None,
     ) -> JobId:
         """Take one job in and return its id.
 
@@ -224,6 +226,7 @@ class Job(JobVerbs[P, R]):
             backoff: `mq.fixed(...)` or `mq.exponential(...)`; a failed run is repeated at once
                 without.
             timeout: limit of one run.
+            keep: `mq.Keep(...)`, or one for each of some finished states: how long it is kept.
 
         Raises:
             PayloadError: the payload does not fit its type or cannot be stored; names the field.
@@ -242,6 +245,7 @@ class Job(JobVerbs[P, R]):
             attempts=attempts,
             backoff=backoff,
             timeout=timeout,
+            keep=keep,
         )
         return self._enqueue_all([request])[0]
 
@@ -257,6 +261,7 @@ class Job(JobVerbs[P, R]):
         attempts: int | None = None,
         backoff: Backoff | None = None,
         timeout: Duration | None = None,
+        keep: KeepPolicy | None = None,
     ) -> list[JobId]:
         """Take many jobs in, one round trip a chunk; ids are aligned with the payloads.
 
@@ -277,6 +282,7 @@ class Job(JobVerbs[P, R]):
                     attempts=attempts,
                     backoff=backoff,
                     timeout=timeout,
+                    keep=keep,
                 )
             except PayloadError as error:
                 what = f"item {nth} of enqueue_many, {error.what}"

@@ -89,6 +89,10 @@ class Keys:
         """Sorted set by `finished_at`: the finished jobs of one state, queue and name."""
         return f"{self.root}finished:{state.value}:{queue}:{name}"
 
+    def expires(self) -> str:
+        """Sorted set by the instant from which a finished job is to be gone, by its own policy."""
+        return self.root + "expires"
+
     def metadata(self, key: str, value: str) -> str:
         """Sorted set by `enqueued_at`: the jobs with this value of a declared metadata key."""
         return f"{self.root}metadata:{key}:{value}"

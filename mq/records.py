@@ -19,7 +19,8 @@ T = TypeVar("T")
 RECORD_FIELDS = (
     "state", "queue", "name", "priority", "seq", "enqueued_at", "run_at", "token", "worker",
     "processed_at", "runs", "attempts_made", "stalled_count", "cancel_requested", "acked_token",
-    "acked_as", "awaited", "dedup", "finished_at", "attempts_max", "backoff", "timeout_ms", "error",
+    "acked_as", "awaited", "dedup", "keep", "finished_at", "attempts_max", "backoff",
+    "timeout_ms", "error",
     "failed_reason", "extra",
 )  # fmt: skip
 """The plain fields of a record in the order in which scripts reply them."""
@@ -43,6 +44,7 @@ class Request:
         attempts_max: the budget, counting the first run.
         backoff: encoded backoff policy, empty for none.
         timeout_ms: limit of one run; None for no limit.
+        keep: encoded retention policy, empty for none.
         metadata: pairs shown and listed with the job.
         dedupe: the dedup key it is enqueued under, and its mode; None for none.
         trace: the producer's trace context, opaque; empty for none.
@@ -59,6 +61,7 @@ class Request:
     attempts_max: int = 1
     backoff: str = ""
     timeout_ms: int | None = None
+    keep: str = ""
     metadata: Mapping[str, str] = attrs.field(factory=dict)
     dedupe: Dedupe | None = None
     trace: str = ""
@@ -220,6 +223,11 @@ class JobRecord:
     def failed_reason(self) -> str | None:
         """Why the store, not a handler, failed the job."""
         return self._text("failed_reason") or None
+
+    @property
+    def keep(self) -> str:
+        """Encoded retention policy, empty for none."""
+        return self._text("keep") or (self._from_extra(b"keep") or b"").decode()
 
     @property
     def dedupe_key(self) -> str | None:

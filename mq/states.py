@@ -148,7 +148,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("promote", _D, _W, "always", "promoted"),
     Transition("replace", _D, _D, "its dedup key says replace", "replaced"),
     *(Transition("remove", state, None, "always", "removed") for state in (_W, _D, _C, _F, _X)),
-    *(_planned("prune", state, None, "past its retention", "pruned") for state in (_C, _F, _X)),
+    *(Transition("prune", state, None, "past its retention", "pruned") for state in (_C, _F, _X)),
     _planned("settle", _P, _W, "no child is open", "settled"),
     _planned("settle", _P, _F, "fail-fast, a child failed", "settled", Outcome.FAILED),
 )

@@ -75,6 +75,8 @@ def enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
         fields += ("backoff", request.backoff)
     if request.timeout_ms is not None:
         fields += ("timeout_ms", request.timeout_ms)
+    if request.keep:
+        fields += ("keep", "" if _is_long(request.keep) else request.keep)
     extra = extra_fields(request)
     return [
         job_id, _named(request.queue, "queue"), _named(request.name, "job name"), nonce,
@@ -164,6 +166,8 @@ def extra_fields(request: Request) -> list[str]:
             flat += (field, value)
     if request.dedupe is not None and _is_long(request.dedupe.key):
         flat += ("dedup", request.dedupe.key)
+    if _is_long(request.keep):
+        flat += ("keep", request.keep)
     return flat
 
 

@@ -1,6 +1,7 @@
 -- What every transition into a finished state does, whichever it is.
 -- include: ledger
 -- include: dedup
+-- include: retain
 local function finish(job, state, set, unset)
   job.finished_at = NOW_TEXT
   set[#set + 1] = 'finished_at'
@@ -12,4 +13,5 @@ local function finish(job, state, set, unset)
   end
   free_key(job)
   move(job, state, set, unset)
+  if job.keep then retain(job) end
 end

@@ -15,6 +15,7 @@ end
 local function finished_key(state, queue, name)
   return ROOT .. 'finished:' .. state .. ':' .. queue .. ':' .. name
 end
+local EXPIRES_KEY = ROOT .. 'expires'
 local function metadata_key(key, value) return ROOT .. 'metadata:' .. key .. ':' .. value end
 local function backfill_key(key) return ROOT .. 'backfill:' .. key end
 local function dedup_key(name, key) return ROOT .. 'dedup:' .. name .. ':' .. key end

@@ -67,7 +67,7 @@ class WorkerOptions:
         lock_renew_ms: interval of the heartbeat.
         stalled_ms: interval of the stall sweep.
         max_stalled_count: how often a job may stall before it is failed.
-        history_ms: interval of the sweep of dedup windows and of the look for new metadata indexes.
+        history_ms: interval of pruning, of the sweep of dedup windows, and of metadata back-fills.
         poll_ms: longest an idle worker waits before it looks by itself; wake-ups are pushed.
         shutdown_grace_ms: how long a stop waits for running jobs before it gives them back.
         max_strays: how many threads of unresponsive handlers may be left behind before the worker

@@ -23,6 +23,7 @@ from mq.worker.interrupter import Interrupter
 from mq.worker.listener import Listener
 from mq.worker.options import WorkerOptions, read_options
 from mq.worker.outage import Streak
+from mq.worker.pruner import Pruner
 from mq.worker.queue_order import QueueOrder
 from mq.worker.run import Run, Runs
 from mq.worker.runner import Ended, Runner
@@ -145,6 +146,7 @@ class Worker:
         self._upkeep: tuple[Duty, ...] = (
             self.sweeper,
             WindowSweeper(self.store, self.options, streak),
+            Pruner(self.store, self.options, streak),
             Indexer(self.store, _declared(app, store), self.options, streak),
         )
         self._duties: tuple[threading.Thread, ...] = (
