@@ -13,6 +13,7 @@ from mq.durations import Duration
 from mq.errors import DefinitionError
 from mq.job_options import Conduct, Executor, OnFailure, OnUnresponsive, Policies
 from mq.policies import Backoff, Dedupe, KeepPolicy
+from mq.schedules import ScheduleSet
 from mq.signatures import Signature, read_signature
 from mq.validation import check_count, check_indexed, check_job_name, check_name
 
@@ -60,6 +61,7 @@ class App:
     ) -> None:
         self.max_payload_bytes = check_count(max_payload_bytes, "max_payload_bytes", 1, 2**29)
         self.indexed_metadata = check_indexed(indexed_metadata)
+        self.schedule_sets: list[ScheduleSet] = []
         self.jobs: dict[str, Job[Any, Any]] = {}
         self._target = url
         self._options = {"prefix": prefix, "clock": clock, **settings}
@@ -109,6 +111,20 @@ class App:
         except KeyError:
             known = ", ".join(sorted({DEFAULT_STORE, *self._stores}))
             raise DefinitionError(f"no store is named {name!r}; this app has {known}") from None
+
+    def schedules(self, group: str, *, prune_after: Duration | None = None) -> ScheduleSet:
+        """Declare the schedules of one owner; workers of the app register them.
+
+        Args:
+            group: name of the owner: the service, or a part of it.
+            prune_after: delete schedules of the group that no process has declared for this long;
+                None reports them and deletes none.
+        """
+        if any(one.group == group for one in self.schedule_sets):
+            raise DefinitionError(f"the schedules of group {group!r} are declared already")
+        made = ScheduleSet(group, prune_after)
+        self.schedule_sets.append(made)
+        return made
 
     @overload
     def job(self, name: Callable[[P], R], /) -> Job[P, R]: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -18,6 +18,8 @@ from mq.job_options import Conduct, Policies
 from mq.job_verbs import JobVerbs, P, R
 from mq.policies import Backoff, Dedupe, KeepPolicy, check_dedupe
 from mq.records import Request
+from mq.schedules import Scheduled, schedule_record
+from mq.schedules import check_key as check_schedule_key
 from mq.signatures import read_signature
 from mq.validation import check_instant, check_job_id, check_metadata
 
@@ -311,3 +313,48 @@ class Job(JobVerbs[P, R]):
     def execute(self, payload: P, *, wait: Duration | None = None, **options: Any) -> R:
         """Enqueue and await the result; `wait` limits the waiting, the options are `enqueue`'s."""
         return self.await_result(self.enqueue(payload, **options), timeout=wait)
+
+    # Scheduling
+
+    def schedule(
+        self,
+        key: str,
+        *,
+        cron: str | None = None,
+        tz: str = "UTC",
+        every: Duration | None = None,
+        payload: Any = None,
+        group: str = "",
+        overlap: Literal["allow", "skip"] = "allow",
+        max_lateness: Duration | None = None,
+        **options: Any,
+    ) -> Scheduled:
+        """Register a schedule: workers make one job of each occurrence, however many they are.
+
+        Registering it again with the same cadence leaves the next occurrence alone and takes over
+        everything else; another cadence begins anew. Occurrences that were missed become one job.
+
+        Args:
+            key: names the schedule among those of this definition.
+            cron: five fields, minute hour day month weekday; or give `every`.
+            tz: zone whose wall clock the cron expression means, such as `"Europe/Paris"`.
+            every: interval, on the grid that begins now.
+            payload: of each job.
+            group: owner it is listed under.
+            overlap: `skip` makes no job while the last one has not finished.
+            max_lateness: an occurrence that comes later than this makes no job.
+            options: queue, metadata, priority, attempts, backoff, timeout and keep of each job.
+
+        Raises:
+            ValueError, TypeError: cadence, zone, key or an option cannot work.
+            PayloadError: the payload does not fit its type.
+        """
+        record = schedule_record(
+            self, key, cron=cron, tz=tz, every=every, payload=payload, group=group,
+            overlap=overlap, max_lateness=max_lateness, options=options,
+        )  # fmt: skip
+        return Scheduled(*self.store.upsert_schedule(record))
+
+    def unschedule(self, key: str) -> bool:
+        """Delete a schedule; False when there is none. Jobs it has made stay."""
+        return self.store.remove_schedule(self.name, check_schedule_key(key))

@@ -105,6 +105,18 @@ class Keys:
         """Hash: the job a dedup key names, the end of its window, and its mode."""
         return f"{self.root}dedup:{name}:{key}"
 
+    def schedules(self) -> str:
+        """Sorted set by the next occurrence: `<name>:<key>` of schedules that are not paused."""
+        return self.root + "schedules"
+
+    def paused_schedules(self) -> str:
+        """Sorted set by the next occurrence: `<name>:<key>` of every paused schedule."""
+        return self.root + "paused-schedules"
+
+    def schedule(self, name: str, key: str) -> str:
+        """Hash: one schedule: its cadence, next occurrence, and the job it makes."""
+        return f"{self.root}schedule:{name}:{key}"
+
     def windows(self) -> str:
         """Sorted set by the end of the window: every dedup key that has one."""
         return self.root + "windows"

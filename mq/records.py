@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
+from mq.cadence import Cadence
 from mq.ids import new_nonce
 from mq.policies import Dedupe
 from mq.states import JobState, Outcome
@@ -441,3 +442,52 @@ class BulkResult:
     ids: list[str]
     refused: dict[str, str]
     dry_run: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ScheduleRecord:
+    """One schedule as the store holds it.
+
+    Args:
+        name: name of the jobs it makes.
+        key: its own key, unique per job name.
+        cadence: when it falls due; see `mq.cadence`.
+        next_run_at: the next occurrence, ms.
+        request: the job it makes, without id.
+        group: the owner it was declared by; empty for none.
+        overlap: `allow`, or `skip` to make no job while the last one has not finished.
+        max_lateness_ms: an occurrence that comes later than this makes no job; None for any.
+        anchor: an instant of the grid of an interval, ms.
+        paused_at: since when it makes no jobs, ms; None when it does.
+        created_at: when it was first registered, ms.
+        updated_at: when it was last registered, ms.
+        last_run_at: the last occurrence that made a job, ms.
+        last_job_id: that job.
+    """
+
+    name: str
+    key: str
+    cadence: Cadence
+    request: Request
+    next_run_at: int
+    group: str = ""
+    overlap: str = "allow"
+    max_lateness_ms: int | None = None
+    anchor: int = 0
+    paused_at: int | None = None
+    created_at: int = 0
+    updated_at: int = 0
+    last_run_at: int | None = None
+    last_job_id: str | None = None
+
+    def next_after(self, at: int) -> int:
+        """Return the first occurrence after an instant, ms."""
+        return self.cadence.next_after(at, self.anchor)
+
+    def occurrence(self, slot: int) -> Request:
+        """Return the job of one occurrence: its id makes it exist once, whoever asks."""
+        return attrs.evolve(
+            self.request,
+            id=f"sched/{self.name}/{self.key}/{slot}",
+            metadata={**self.request.metadata, "scheduled_for": str(slot)},
+        )

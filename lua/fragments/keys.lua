@@ -19,6 +19,9 @@ local EXPIRES_KEY = ROOT .. 'expires'
 local function metadata_key(key, value) return ROOT .. 'metadata:' .. key .. ':' .. value end
 local function backfill_key(key) return ROOT .. 'backfill:' .. key end
 local function dedup_key(name, key) return ROOT .. 'dedup:' .. name .. ':' .. key end
+local SCHEDULES_KEY = ROOT .. 'schedules'
+local PAUSED_SCHEDULES_KEY = ROOT .. 'paused-schedules'
+local function schedule_key(name, key) return ROOT .. 'schedule:' .. name .. ':' .. key end
 local WINDOWS_KEY = ROOT .. 'windows'
 local function claims_key(worker) return ROOT .. 'claims:' .. worker end
 local function answered_key(nonce) return ROOT .. 'answered:' .. nonce end

@@ -12,6 +12,7 @@ from mq.store.producing import Producing
 from mq.store.reading import COUNT_BATCH
 from mq.store.refusals import REFUSALS
 from mq.store.running import PROMOTE_BATCH, SWEEP_BATCH, Running
+from mq.store.scheduling import Scheduling
 from mq.store.upkeep import PRUNE_BATCH, WINDOW_BATCH, Upkeep
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 
-class Store(Producing, Running, Lists, Upkeep):
+class Store(Producing, Running, Lists, Upkeep, Scheduling):
     """Jobs in one Redis under one prefix.
 
     Args:

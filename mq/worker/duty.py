@@ -33,6 +33,10 @@ class Duty(threading.Thread):
         """Do the work there is now."""
         raise NotImplementedError
 
+    def pause_s(self) -> float:
+        """How long to wait before the next look."""
+        return self._interval_s * random.uniform(0.9, 1.1)
+
     def run(self) -> None:
         """Look until stopped."""
         while not self._stop_asked.is_set():
@@ -42,4 +46,4 @@ class Duty(threading.Thread):
             except StoreError as error:
                 self._outage.failed(error)
                 continue
-            self._stop_asked.wait(self._interval_s * random.uniform(0.9, 1.1))
+            self._stop_asked.wait(self.pause_s())

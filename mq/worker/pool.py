@@ -29,6 +29,7 @@ from mq.worker.run import Run, Runs
 from mq.worker.runner import Ended, Runner
 from mq.worker.signals import StopSignals
 from mq.worker.stall_sweeper import StallSweeper
+from mq.worker.ticker import Ticker
 from mq.worker.timekeeper import Timekeeper
 from mq.worker.window_sweeper import WindowSweeper
 
@@ -147,6 +148,7 @@ class Worker:
             self.sweeper,
             WindowSweeper(self.store, self.options, streak),
             Pruner(self.store, self.options, streak),
+            Ticker(self.store, app.schedule_sets, self.options, streak),
             Indexer(self.store, _declared(app, store), self.options, streak),
         )
         self._duties: tuple[threading.Thread, ...] = (
