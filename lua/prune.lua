@@ -22,10 +22,10 @@ local function expire()
   local ids = redis.call('ZRANGE', EXPIRES_KEY, '-inf', NOW_TEXT, 'BYSCORE', 'LIMIT', '0', ARGV[2])
   for _, id in ipairs(ids) do
     local job = load_job(id)
-    if job and FINISHED[job.state] then
-      erase(job)
-    else
+    if not job or not FINISHED[job.state] then
       plan(leaving, EXPIRES_KEY, id)
+    elseif not owes_cancels(job) then
+      erase(job)
     end
   end
   apply_moves()

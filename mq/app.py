@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import attrs
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mq.clock import Clock
     from mq.embedded import EmbeddedServer
+    from mq.flows import Flow
     from mq.store import Store
 
 P = TypeVar("P")
@@ -125,6 +126,32 @@ class App:
         made = ScheduleSet(group, prune_after)
         self.schedule_sets.append(made)
         return made
+
+    def flow(
+        self,
+        name: str,
+        /,
+        *,
+        parent: Job[P, R],
+        children: Sequence[Job[Any, Any]],
+        on_child_failure: Literal["continue", "fail"] = "continue",
+    ) -> Flow[P, R]:
+        """Make a definition the parent of a flow.
+
+        Args:
+            name: of the flow.
+            parent: a definition without a handler; decorate functions with the flow's `fan_out`
+                and `collect`.
+            children: definitions its children may have, of whatever store.
+            on_child_failure: `continue` waits for all children; `fail` fails the parent when the
+                first one fails, and cancels the others.
+
+        Raises:
+            DefinitionError: the flow cannot work.
+        """
+        from mq.flows import Flow  # late: few apps have flows
+
+        return Flow(check_name(name, "flow name"), parent, children, on_child_failure)
 
     @overload
     def job(self, name: Callable[[P], R], /) -> Job[P, R]: ...

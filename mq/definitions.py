@@ -17,20 +17,22 @@ from mq.errors import DefinitionError, JobIdConflictError, PayloadError
 from mq.job_options import Conduct, Policies
 from mq.job_verbs import JobVerbs, P, R
 from mq.policies import Backoff, Dedupe, KeepPolicy, check_dedupe
-from mq.records import Request
+from mq.records import Child, Request
 from mq.schedules import Scheduled, schedule_record
 from mq.schedules import check_key as check_schedule_key
 from mq.signatures import read_signature
-from mq.validation import check_instant, check_job_id, check_metadata
+from mq.validation import check_instant, check_job_id, check_metadata, check_text
 
 if TYPE_CHECKING:
     from mq.app import App
     from mq.codec import ExitCodec, TypeCodec
+    from mq.flows import Flow
     from mq.store import Store
 
 Handler = Callable[..., R]
 
 DEFAULT_QUEUE = "default"
+MAX_CHILD_KEY_BYTES = 256
 
 
 class JobId(str):
@@ -91,6 +93,7 @@ class Job(JobVerbs[P, R]):
         result_codec = codec.codec_for(result, f"result of job {name!r}")
         self.exit_codec: ExitCodec = codec.ExitCodec(result_codec, codec.check_error_types(error))
         self.function: Handler[R] | None = None
+        self.flow: Flow[P, R] | None = None
         self.passes_context = False
         self._idempotency_key = idempotency_key
         self._dedupe = dedupe
@@ -313,6 +316,28 @@ class Job(JobVerbs[P, R]):
     def execute(self, payload: P, *, wait: Duration | None = None, **options: Any) -> R:
         """Enqueue and await the result; `wait` limits the waiting, the options are `enqueue`'s."""
         return self.await_result(self.enqueue(payload, **options), timeout=wait)
+
+    def child(self, key: str, payload: P, **options: Any) -> Child:
+        """Return a child for a flow's `fan_out` to return.
+
+        Args:
+            key: names it among the children of its parent; the same key is the same child.
+            payload: a value of the declared type.
+            options: queue, metadata, priority, attempts, backoff, timeout, keep, delay and at.
+
+        Raises:
+            PayloadError: the payload does not fit its type.
+            ValueError, TypeError: the key or an option cannot work.
+        """
+        for option in ("dedupe", "job_id"):
+            if options.get(option) is not None:
+                raise TypeError(f"a child takes no {option}=: its id follows from parent and key")
+        request = self.request(payload, **options)
+        return Child(
+            check_text(key, "child key", max_bytes=MAX_CHILD_KEY_BYTES),
+            self.store_name,
+            attrs.evolve(request, id=None, dedupe=None),
+        )
 
     # Scheduling
 

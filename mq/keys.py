@@ -105,6 +105,54 @@ class Keys:
         """Hash: the job a dedup key names, the end of its window, and its mode."""
         return f"{self.root}dedup:{name}:{key}"
 
+    def flows(self) -> str:
+        """Sorted set by the oldest open row: flow parents with children that are not reported."""
+        return self.root + "flows"
+
+    def owing(self) -> str:
+        """Sorted set by when to look: flow parents that owe cancels to children."""
+        return self.root + "owing"
+
+    def flow(self, job_id: str) -> str:
+        """Hash: a parent's mode and how many of its children ended how."""
+        return self.root + "flow:" + job_id
+
+    def children(self, job_id: str) -> str:
+        """Sorted set, every score 0: the keys of a parent's children, in byte order."""
+        return self.root + "flow:" + job_id + ":children"
+
+    def rows(self, job_id: str) -> str:
+        """Hash: child key -> its store and whole request, encoded."""
+        return self.root + "flow:" + job_id + ":rows"
+
+    def pending(self, job_id: str) -> str:
+        """Sorted set by when it was last handed out: children that are not reported."""
+        return self.root + "flow:" + job_id + ":pending"
+
+    def unstarted(self, job_id: str) -> str:
+        """Sorted set, every score 0: children that nobody is known to have enqueued."""
+        return self.root + "flow:" + job_id + ":unstarted"
+
+    def owed(self, job_id: str) -> str:
+        """Sorted set by when to look: children whose cancel is still to be delivered."""
+        return self.root + "flow:" + job_id + ":owed"
+
+    def outcomes(self, job_id: str) -> str:
+        """Hash: child key -> completed, failed or cancelled."""
+        return self.root + "flow:" + job_id + ":outcomes"
+
+    def results(self, job_id: str) -> str:
+        """Hash: child key -> its exit, when it has one."""
+        return self.root + "flow:" + job_id + ":results"
+
+    def outbox(self) -> str:
+        """Sorted set by order of finishing: reports of children to their parents, to be sent."""
+        return self.root + "outbox"
+
+    def report(self, entry: str) -> str:
+        """Hash: one report: the parent it goes to, the child, its outcome and exit."""
+        return self.root + "report:" + entry
+
     def schedules(self) -> str:
         """Sorted set by the next occurrence: `<name>:<key>` of schedules that are not paused."""
         return self.root + "schedules"

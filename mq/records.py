@@ -20,8 +20,8 @@ T = TypeVar("T")
 RECORD_FIELDS = (
     "state", "queue", "name", "priority", "seq", "enqueued_at", "run_at", "token", "worker",
     "processed_at", "runs", "attempts_made", "stalled_count", "cancel_requested", "acked_token",
-    "acked_as", "awaited", "dedup", "keep", "finished_at", "attempts_max", "backoff",
-    "timeout_ms", "error",
+    "acked_as", "awaited", "dedup", "keep", "flow", "child", "finished_at", "attempts_max",
+    "backoff", "timeout_ms", "error",
     "failed_reason", "extra",
 )  # fmt: skip
 """The plain fields of a record in the order in which scripts reply them."""
@@ -54,7 +54,7 @@ class Request:
 
     name: str
     queue: str
-    payload: bytes
+    payload: bytes = attrs.field(repr=False)
     id: str | None = None
     run_at: int | None = None
     delay_ms: int | None = None
@@ -67,6 +67,21 @@ class Request:
     dedupe: Dedupe | None = None
     trace: str = ""
     parent: str = ""
+
+
+@attrs.frozen
+class Child:
+    """A child that a flow parent fans out.
+
+    Args:
+        key: names it among the children of its parent.
+        store: name of the store it lives in.
+        request: the job.
+    """
+
+    key: str
+    store: str
+    request: Request
 
 
 @attrs.frozen
@@ -224,6 +239,11 @@ class JobRecord:
     def failed_reason(self) -> str | None:
         """Why the store, not a handler, failed the job."""
         return self._text("failed_reason") or None
+
+    @property
+    def flow(self) -> str | None:
+        """The marker of a flow parent whose fan-out has landed: `collect`; None for any other."""
+        return self._text("flow") or None
 
     @property
     def keep(self) -> str:

@@ -131,9 +131,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(
         "stall_sweep", _A, _X, "lock expired, a cancel is pending", "cancelled", Outcome.CANCELLED
     ),
-    _planned("ack_fanned_out", _A, _P, f"{_HELD}, children", "fanned_out", Outcome.FANNED_OUT),
-    _planned("ack_fanned_out", _A, _W, f"{_HELD}, no children", "fanned_out", Outcome.FANNED_OUT),
-    _planned("ack_fanned_out", _A, _X, _PENDING, "cancelled", Outcome.CANCELLED),
+    Transition("ack_fanned_out", _A, _P, f"{_HELD}, children", "fanned_out", Outcome.FANNED_OUT),
+    Transition("ack_fanned_out", _A, _W, f"{_HELD}, no children", "fanned_out", Outcome.FANNED_OUT),
+    Transition("ack_fanned_out", _A, _X, _PENDING, "cancelled", Outcome.CANCELLED),
     *(
         Transition("cancel", state, _X, "always", "cancelled", Outcome.CANCELLED)
         for state in (_W, _D, _P)
@@ -149,8 +149,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("replace", _D, _D, "its dedup key says replace", "replaced"),
     *(Transition("remove", state, None, "always", "removed") for state in (_W, _D, _C, _F, _X)),
     *(Transition("prune", state, None, "past its retention", "pruned") for state in (_C, _F, _X)),
-    _planned("settle", _P, _W, "no child is open", "settled"),
-    _planned("settle", _P, _F, "fail-fast, a child failed", "settled", Outcome.FAILED),
+    Transition("settle", _P, _W, "no child is open", "settled"),
+    Transition("settle", _P, _F, "fail-fast, a child failed", "settled", Outcome.FAILED),
 )
 """Every transition. Rows marked `built=False` are decided and have no script yet."""
 

@@ -84,6 +84,8 @@ def enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
         fields += ("backoff", request.backoff)
     if request.timeout_ms is not None:
         fields += ("timeout_ms", request.timeout_ms)
+    if request.parent:
+        fields += ("child", 1)
     if request.keep:
         fields += ("keep", "" if _is_long(request.keep) else request.keep)
     extra = extra_fields(request)

@@ -19,6 +19,18 @@ local EXPIRES_KEY = ROOT .. 'expires'
 local function metadata_key(key, value) return ROOT .. 'metadata:' .. key .. ':' .. value end
 local function backfill_key(key) return ROOT .. 'backfill:' .. key end
 local function dedup_key(name, key) return ROOT .. 'dedup:' .. name .. ':' .. key end
+local FLOWS_KEY = ROOT .. 'flows'
+local OWING_KEY = ROOT .. 'owing'
+local OUTBOX_KEY = ROOT .. 'outbox'
+local function report_key(entry) return ROOT .. 'report:' .. entry end
+local function flow_key(id) return ROOT .. 'flow:' .. id end
+local function children_key(id) return ROOT .. 'flow:' .. id .. ':children' end
+local function rows_key(id) return ROOT .. 'flow:' .. id .. ':rows' end
+local function pending_key(id) return ROOT .. 'flow:' .. id .. ':pending' end
+local function unstarted_key(id) return ROOT .. 'flow:' .. id .. ':unstarted' end
+local function owed_key(id) return ROOT .. 'flow:' .. id .. ':owed' end
+local function outcomes_key(id) return ROOT .. 'flow:' .. id .. ':outcomes' end
+local function results_key(id) return ROOT .. 'flow:' .. id .. ':results' end
 local SCHEDULES_KEY = ROOT .. 'schedules'
 local PAUSED_SCHEDULES_KEY = ROOT .. 'paused-schedules'
 local function schedule_key(name, key) return ROOT .. 'schedule:' .. name .. ':' .. key end

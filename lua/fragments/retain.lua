@@ -36,10 +36,10 @@ end
 local function prune_all(key, state, ids)
   for _, id in ipairs(ids) do
     local job = load_job(id)
-    if job and job.state == state then
-      erase(job)
-    else
+    if not job or job.state ~= state then
       plan(leaving, key, id)
+    elseif not owes_cancels(job) then
+      erase(job)
     end
   end
   apply_moves()
@@ -67,7 +67,7 @@ local function retain(job)
   local count, age = policy_of(job, state)
   if not count and not age then return end
   apply_moves()
-  if count == 0 or age == 0 then
+  if (count == 0 or age == 0) and not owes_cancels(job) then
     erase(job)
     apply_moves()
   elseif age then

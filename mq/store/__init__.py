@@ -7,11 +7,12 @@ verb raise the typed error of a refusal; batch forms return one outcome word an 
 
 from __future__ import annotations
 
+from mq.store.families import Families
 from mq.store.lists import Lists
 from mq.store.producing import Producing
 from mq.store.reading import COUNT_BATCH
 from mq.store.refusals import REFUSALS
-from mq.store.running import PROMOTE_BATCH, SWEEP_BATCH, Running
+from mq.store.running import PROMOTE_BATCH, SWEEP_BATCH
 from mq.store.scheduling import Scheduling
 from mq.store.upkeep import PRUNE_BATCH, WINDOW_BATCH, Upkeep
 
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 
-class Store(Producing, Running, Lists, Upkeep, Scheduling):
+class Store(Producing, Families, Lists, Upkeep, Scheduling):
     """Jobs in one Redis under one prefix.
 
     Args:

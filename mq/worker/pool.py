@@ -16,6 +16,8 @@ from mq.worker.duty import Duty
 from mq.worker.executors.process import CHILD_MARK, ProcessExecutor, reference_of
 from mq.worker.executors.thread import ThreadExecutor
 from mq.worker.fetcher import Fetcher
+from mq.worker.flow_starter import FlowStarter
+from mq.worker.flow_sweeper import FlowSweeper
 from mq.worker.heartbeat import Heartbeat
 from mq.worker.hooks import FailureHooks
 from mq.worker.indexer import Indexer
@@ -25,6 +27,7 @@ from mq.worker.options import WorkerOptions, read_options
 from mq.worker.outage import Streak
 from mq.worker.pruner import Pruner
 from mq.worker.queue_order import QueueOrder
+from mq.worker.relay import Relay
 from mq.worker.run import Run, Runs
 from mq.worker.runner import Ended, Runner
 from mq.worker.signals import StopSignals
@@ -89,7 +92,7 @@ class Worker:
         in_process = frozenset(
             name
             for name, job in jobs.items()
-            if (job.conduct.executor or self.options.executor) == "process"
+            if (job.conduct.executor or self.options.executor) == "process" and job.flow is None
         )
         if in_process:
             reference_of(app)
@@ -137,17 +140,22 @@ class Worker:
             self.store, pairs, self.options, self.runs, self.fetcher, self.interrupter, streak
         )
         self.hooks = FailureHooks(jobs)
-        self.fetcher.landed = self.hooks.landed
+        self.fetcher.landed = self._landed
         self.fetcher.became_hungry = self.listener.became_hungry
         self.heartbeat = Heartbeat(self.store, self.options, self.runs, self.interrupter, streak)
         self.fetcher.displaced = self.heartbeat.lost
         self.fetcher.foretold = self.interrupter.cancel
         self.sweeper = StallSweeper(self.store, self.options, streak)
         self.sweeper.requeued = self.fetcher.look
+        self.starter = FlowStarter(app, self.store, self.options, streak)
+        self.relay = Relay(app, self.store, self.options, streak)
         self._upkeep: tuple[Duty, ...] = (
             self.sweeper,
             WindowSweeper(self.store, self.options, streak),
             Pruner(self.store, self.options, streak),
+            self.starter,
+            self.relay,
+            FlowSweeper(app, self.store, self.options, streak),
             Ticker(self.store, app.schedule_sets, self.options, streak),
             Indexer(self.store, _declared(app, store), self.options, streak),
         )
@@ -180,6 +188,13 @@ class Worker:
 
     def _finished(self, run: Run, ended: Ended) -> None:
         self.fetcher.finished(run, ended)
+
+    def _landed(self, run: Run, ended: Ended, word: str) -> None:
+        self.hooks.landed(run, ended, word)
+        if word == "fanned_out":
+            self.starter.start_children(run.job_id)
+        if run.record.parent:
+            self.relay.poke()
 
     def start(self) -> None:
         """Check the server and start the threads; StoreError when Redis cannot be reached."""
@@ -323,7 +338,11 @@ def _is_set(event: threading.Event | None) -> bool:
 
 def _runnable(app: App, store: str) -> dict[str, Job[Any, Any]]:
     bound = {name: job for name, job in app.jobs.items() if job.store_name == store}
-    jobs = {name: job for name, job in bound.items() if job.function is not None}
+    jobs = {
+        name: job
+        for name, job in bound.items()
+        if job.function is not None or (job.flow is not None and job.flow.complete)
+    }
     for name in sorted(set(bound) - set(jobs)):
         log.warning("job %s has no handler here; its jobs are left to other workers", name)
     if not jobs:
