@@ -9,7 +9,7 @@ Children may live in other stores: what a flow needs to go on stands in the pare
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import attrs
 
@@ -33,6 +33,7 @@ MAX_DEPTH = 8
 """How deep flows may nest: a child may be a parent, and so on."""
 PAGE = 100
 MODES = ("continue", "fail")
+OnChildFailure = Literal["continue", "fail"]
 
 
 class FlowError(MQError):
@@ -212,7 +213,7 @@ class Flow(Generic[P, R]):
         name: str,
         parent: Job[P, R],
         children: Sequence[Job[Any, Any]],
-        on_child_failure: str,
+        on_child_failure: OnChildFailure,
     ) -> None:
         if on_child_failure not in MODES:
             raise DefinitionError(
@@ -225,7 +226,7 @@ class Flow(Generic[P, R]):
             )
         self.name = name
         self.parent = parent
-        self.on_child_failure = on_child_failure
+        self.on_child_failure: OnChildFailure = on_child_failure
         self.children = {job.name: job for job in children}
         self.child_names = frozenset(self.children)
         self.fan_out_function: Callable[..., Any] | None = None
@@ -244,7 +245,7 @@ class Flow(Generic[P, R]):
         return function
 
     def collect(self, function: Callable[..., R]) -> Callable[..., R]:
-        """Set the function that makes the result, from payload, results and context; a decorator."""
+        """Set the function that makes the result of payload, results, context; a decorator."""
         self.collect_function = function
         self.collect_takes_context = takes_context(function, 2, f"collect of {self.name}")
         return function

@@ -24,9 +24,9 @@ log = logging.getLogger("mq.worker")
 class FlowSweeper(Duty):
     """Looks into rows that are open for an interval, and into cancels that are owed.
 
-    A child that nobody is known to have enqueued is enqueued; one that has finished is reported; one
-    that an operator removed is reported cancelled; one that runs is left alone. Each row waits a
-    full interval before it is looked into again, by whichever worker.
+    A child that nobody is known to have enqueued is enqueued; one that has finished is reported;
+    one that an operator removed is reported cancelled; one that runs is left alone. Each row waits
+    a full interval before it is looked into again, by whichever worker.
 
     Args:
         app: knows the children's stores by name.

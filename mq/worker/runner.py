@@ -13,8 +13,14 @@ import attrs
 from mq import codec
 from mq.context import Context
 from mq.durations import format_ms
-from mq.errors import JobFailedError, JobNotFoundError, LockLostError, StoreError
-from mq.flows import manifest_of
+from mq.errors import (
+    JobFailedError,
+    JobNotFoundError,
+    LockLostError,
+    PayloadError,
+    StoreError,
+)
+from mq.flows import FlowError, manifest_of
 from mq.policies import Backoff
 from mq.records import Ack
 from mq.worker.flow_phase import phase_of
@@ -164,9 +170,9 @@ class Runner:
         except StoreError as error:
             log.warning("fan-out of job %s was not stored, it is given back: %s", run.job_id, error)
             return self._end("release", run)
-        except Exception as error:
-            refused = defect(error, "exception")
-            spent = attrs.evolve(refused, spent=True)
+        except (FlowError, PayloadError, ValueError) as error:
+            # The same children come out of every run: another one would fail likewise.
+            spent = attrs.evolve(defect(error, "unencodable"), spent=True)
             return self._failed(run, self._jobs[run.name], spent)
         return self._end("ack_fanned_out", run)
 
