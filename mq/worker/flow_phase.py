@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from mq.worker.invocation import Phase
@@ -12,9 +13,20 @@ if TYPE_CHECKING:
     from mq.store import Store
 
 
+def _drained(function: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Run a fan-out that is a generator to its end where it can be interrupted and may raise."""
+
+    def call(*arguments: Any) -> Any:
+        assert function is not None
+        returned = function(*arguments)
+        return list(returned) if isinstance(returned, Iterator) else returned
+
+    return call
+
+
 def phase_of(flow: Flow[Any, Any], store: Store, record: JobRecord) -> Phase:
     """Return the phase a parent is in: the marker on its record says whether it has fanned out."""
     if record.flow is None:
-        return Phase(flow.fan_out_function, flow.fan_out_takes_context, fans_out=True)
+        return Phase(_drained(flow.fan_out_function), flow.fan_out_takes_context, fans_out=True)
     results = flow.results_of(store, record.id)
     return Phase(flow.collect_function, flow.collect_takes_context, (results,))

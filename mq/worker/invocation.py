@@ -96,7 +96,6 @@ def invoke(
     try:
         result = window.call(phase.function, arguments)
         if phase.fans_out:
-            # A generator runs here, under the same window as any handler.
             return Report(completed=True, exit=b"", value=result)
     except BaseException as error:  # noqa: BLE001 SystemExit too ends a run, not a worker
         return _raised(job, _from_handler(error), max_bytes)
