@@ -19,7 +19,7 @@ redis.call('ZREM', ACTIVE_KEY, '')
 
 -- Hands out rows of `set` with a score of at most `before`, and scores them and their parent anew.
 local function hand_out(registry, set, before, again, word_of)
-  local parents = redis.call('ZRANGE', registry, '-inf', text(before), 'BYSCORE', 'LIMIT', '0', '20')
+  local parents = redis.call('ZRANGE', registry, '-inf', text(before), 'BYSCORE', 'LIMIT', '0', text(room))
   for _, id in ipairs(parents) do
     if room <= 0 then return end
     local key = set(id)

@@ -2,17 +2,19 @@
 -- Version: 1
 -- Args:    now id limit has_after after
 -- Moves:   - (reads only)
--- Returns: ok, total, completed, failed, cancelled, more, then for each child: key, outcome or pending, has_exit, exit
+-- Returns: ok, total, completed, failed, cancelled, more, then for each child: key, outcome, has_exit, exit
 -- Events:  -
 --
 -- Atomic so that the numbers and the rows are of one instant. Children come in byte order of their keys.
--- A row that was open when its parent settled reads as cancelled, whether or not that is delivered yet.
+-- Before the fan-out has landed there are none. A row that was open when its parent settled reads as
+-- cancelled, whether or not that is delivered yet.
 -- include: meta
 -- include: text
 local id, limit = ARGV[2], tonumber(ARGV[3])
 local _, refusal = open_store({})
 if refusal then return refusal end
 
+if redis.call('HGET', job_key(id), 'flow') ~= 'collect' then return { 'ok', '0', '0', '0', '0', '0' } end
 local counted = redis.call('HMGET', flow_key(id), 'completed', 'failed', 'cancelled')
 local owed = redis.call('ZCARD', owed_key(id))
 local reply = {

@@ -2,7 +2,7 @@
 -- Version: 1
 -- Args:    now limit completed_ttl failed_ttl cancelled_ttl (queue name)*
 -- Moves:   completed -> -, failed -> -, cancelled -> -
--- Returns: ok, number of jobs removed
+-- Returns: ok, number of jobs that were pruned
 -- Events:  -
 --
 -- Atomic because a job is judged old and removed in one step: one that is retried meanwhile is never lost.
@@ -20,16 +20,19 @@ if refusal then return refusal end
 
 local function expire()
   local ids = redis.call('ZRANGE', EXPIRES_KEY, '-inf', NOW_TEXT, 'BYSCORE', 'LIMIT', '0', ARGV[2])
+  local gone = 0
   for _, id in ipairs(ids) do
     local job = load_job(id)
     if not job or not FINISHED[job.state] then
       plan(leaving, EXPIRES_KEY, id)
+      gone = gone + 1
     elseif not owes_cancels(job) then
       erase(job)
+      gone = gone + 1
     end
   end
   apply_moves()
-  return #ids
+  return gone
 end
 
 -- The stricter of two ages; nil for none.

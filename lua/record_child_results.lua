@@ -2,7 +2,7 @@
 -- Version: 1
 -- Args:    now (parent key outcome has_exit exit)*
 -- Moves:   waiting-children -> waiting, waiting-children -> failed
--- Returns: ok, then for each report: applied | ignored
+-- Returns: ok, number of parents settled, then for each report: applied | ignored
 -- Events:  wake, done (awaited parents that failed)
 --
 -- Atomic because the last report and the settling of its parent are one step: of any number of relays one
@@ -21,7 +21,7 @@ end
 local _, refusal = open_store(queues_of(list))
 if refusal then return refusal end
 
-local failed_child, touched, reply = {}, {}, { 'ok' }
+local failed_child, touched, reply, settled = {}, {}, { 'ok', '0' }, 0
 for i = 2, #ARGV, 5 do
   local id, key, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local job = load_job(id)
@@ -37,8 +37,15 @@ for i = 2, #ARGV, 5 do
   reply[#reply + 1] = open and 'applied' or 'ignored'
 end
 
+-- At most 40 bytes of a key, no character cut in two: the reason stays short on the record.
+local function shortened(key)
+  local length = math.min(#key, 40)
+  while length < #key and length > 0 and string.find(key, '^[\128-\191]', length + 1) do length = length - 1 end
+  return string.sub(key, 1, length)
+end
+
 local function fail(job, key)
-  local set = { 'failed_reason', 'child ' .. string.sub(key, 1, 40) .. ' failed' }
+  local set = { 'failed_reason', 'child ' .. shortened(key) .. ' failed' }
   abandon_children(job.id)
   append_run(job, set, 'failed', nil, nil, nil)
   finish(job, 'failed', set, {})
@@ -49,12 +56,15 @@ for _, id in ipairs(parents) do
   if touched[id] and job.state == 'waiting-children' then
     if failed_child[id] and redis.call('HGET', flow_key(id), 'mode') == 'fail' then
       fail(job, failed_child[id])
+      settled = settled + 1
     elseif redis.call('EXISTS', pending_key(id)) == 0 then
       redis.call('ZREM', FLOWS_KEY, id)
       job.seq = next_seq()
       move(job, 'waiting', { 'seq', job.seq })
+      settled = settled + 1
     end
   end
 end
 apply_moves()
+reply[2] = text(settled)
 return reply

@@ -51,10 +51,10 @@ class Cadence:
     def decode(cls, text: str) -> Cadence:
         """Return the cadence that `encode` wrote, or raise ValueError for any other text."""
         kind, _, rest = text.partition(" ")
-        if kind == "every" and rest.isdigit():
+        if kind == "every" and rest.isascii() and rest.isdigit() and int(rest) > 0:
             return cls(every_ms=int(rest))
-        if kind == "cron":
-            tz, _, cron = rest.partition(" ")
+        tz, _, cron = rest.partition(" ")
+        if kind == "cron" and tz and cron:
             return cls(cron=cron, tz=tz)
         raise ValueError(f"not a cadence: {ascii(text)[:80]}")
 

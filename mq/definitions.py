@@ -18,7 +18,7 @@ from mq.job_options import Conduct, Policies
 from mq.job_verbs import JobVerbs, P, R
 from mq.policies import Backoff, Dedupe, KeepPolicy, check_dedupe
 from mq.records import Child, Request
-from mq.schedules import Scheduled, schedule_record
+from mq.schedules import Scheduled, begun, schedule_record
 from mq.schedules import check_key as check_schedule_key
 from mq.signatures import read_signature
 from mq.validation import check_instant, check_job_id, check_metadata, check_text
@@ -378,7 +378,7 @@ class Job(JobVerbs[P, R]):
             self, key, cron=cron, tz=tz, every=every, payload=payload, group=group,
             overlap=overlap, max_lateness=max_lateness, options=options,
         )  # fmt: skip
-        return Scheduled(*self.store.upsert_schedule(record))
+        return Scheduled(*self.store.upsert_schedule(begun(record, self.store.now_ms())))
 
     def unschedule(self, key: str) -> bool:
         """Delete a schedule; False when there is none. Jobs it has made stay."""

@@ -119,31 +119,31 @@ class Keys:
 
     def children(self, job_id: str) -> str:
         """Sorted set, every score 0: the keys of a parent's children, in byte order."""
-        return self.root + "flow:" + job_id + ":children"
+        return self.root + "children:" + job_id
 
     def rows(self, job_id: str) -> str:
         """Hash: child key -> its store and whole request, encoded."""
-        return self.root + "flow:" + job_id + ":rows"
+        return self.root + "rows:" + job_id
 
     def pending(self, job_id: str) -> str:
         """Sorted set by when it was last handed out: children that are not reported."""
-        return self.root + "flow:" + job_id + ":pending"
+        return self.root + "pending:" + job_id
 
     def unstarted(self, job_id: str) -> str:
         """Sorted set, every score 0: children that nobody is known to have enqueued."""
-        return self.root + "flow:" + job_id + ":unstarted"
+        return self.root + "unstarted:" + job_id
 
     def owed(self, job_id: str) -> str:
         """Sorted set by when to look: children whose cancel is still to be delivered."""
-        return self.root + "flow:" + job_id + ":owed"
+        return self.root + "owed:" + job_id
 
     def outcomes(self, job_id: str) -> str:
         """Hash: child key -> completed, failed or cancelled."""
-        return self.root + "flow:" + job_id + ":outcomes"
+        return self.root + "outcomes:" + job_id
 
     def results(self, job_id: str) -> str:
         """Hash: child key -> its exit, when it has one."""
-        return self.root + "flow:" + job_id + ":results"
+        return self.root + "results:" + job_id
 
     def outbox(self) -> str:
         """Sorted set by order of finishing: reports of children to their parents, to be sent."""

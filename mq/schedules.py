@@ -52,10 +52,11 @@ def schedule_record(
     max_lateness: Duration | None,
     options: dict[str, Any],
 ) -> ScheduleRecord:
-    """Return a schedule, checked; its next occurrence is counted from the store's clock.
+    """Return a schedule, checked; when it begins is left open, see `begun`.
 
     Raises:
         ValueError, TypeError: cadence, key or an option cannot work; nothing was written.
+        PayloadError: the payload does not fit its type.
     """
     for option, why in _REFUSED.items():
         if options.get(option) is not None:
@@ -69,17 +70,24 @@ def schedule_record(
             f"job {job.name!r} is defined with dedupe=: an occurrence exists once by its own id;"
             " schedule a definition without"
         )
-    now = job.store.now_ms()
     return ScheduleRecord(
         name=job.name,
         key=check_key(key),
         cadence=cadence,
         request=attrs.evolve(request, id=None, delay_ms=None),
-        next_run_at=cadence.next_after(now, now),
+        next_run_at=0,
         group=check_name(group, "group") if group else "",
         overlap=overlap,
         max_lateness_ms=None if max_lateness is None else to_ms(max_lateness, "max_lateness"),
-        anchor=now if cadence.every_ms else 0,
+    )
+
+
+def begun(schedule: ScheduleRecord, now: int) -> ScheduleRecord:
+    """Return a schedule as it stands when it is first registered at this instant, ms."""
+    return attrs.evolve(
+        schedule,
+        next_run_at=schedule.cadence.next_after(now, now),
+        anchor=now if schedule.cadence.every_ms else 0,
     )
 
 
@@ -121,7 +129,7 @@ class ScheduleSet:
     def __init__(self, group: str, prune_after: Duration | None = None) -> None:
         self.group = check_name(group, "group")
         self.prune_after_ms = None if prune_after is None else to_ms(prune_after, "prune_after")
-        self._declared: dict[tuple[str, str], tuple[Job[Any, Any], dict[str, Any]]] = {}
+        self._declared: dict[tuple[str, str], tuple[Job[Any, Any], ScheduleRecord]] = {}
 
     def add(
         self,
@@ -139,34 +147,29 @@ class ScheduleSet:
         """Declare one schedule; the arguments are those of `Job.schedule`.
 
         Raises:
-            ValueError: cadence or key cannot work, or the set has a schedule of this job and key.
+            ValueError, TypeError: cadence, key or an option cannot work, or the set has a schedule
+                of this job and key.
+            PayloadError: the payload does not fit its type.
         """
-        read_cadence(cron, tz, every)
-        if (job.name, check_key(key)) in self._declared:
+        record = schedule_record(
+            job, key, cron=cron, tz=tz, every=every, payload=payload, group=self.group,
+            overlap=overlap, max_lateness=max_lateness, options=options,
+        )  # fmt: skip
+        if (job.name, record.key) in self._declared:
             raise ValueError(f"schedule {key!r} of job {job.name!r} is declared twice")
-        given = {
-            "cron": cron, "tz": tz, "every": every, "payload": payload, "overlap": overlap,
-            "max_lateness": max_lateness, "options": options,
-        }  # fmt: skip
-        self._declared[job.name, key] = (job, given)
+        self._declared[job.name, record.key] = (job, record)
 
     def apply(self, store: Store) -> Drift:
-        """Register what is declared for a store, and tell how it differed.
-
-        Raises:
-            ValueError, PayloadError: a declaration cannot work.
-        """
+        """Register what is declared for a store, and tell how it differed."""
         drift = Drift([], [], [], [])
-        mine = {
-            at: (job, given) for at, (job, given) in self._declared.items() if job.store is store
-        }
-        for (name, key), (job, given) in mine.items():
-            word, _ = store.upsert_schedule(schedule_record(job, key, group=self.group, **given))
+        mine = {at: record for at, (job, record) in self._declared.items() if job.store is store}
+        now = store.now_ms()
+        for (name, key), record in mine.items():
+            word, _ = store.upsert_schedule(begun(record, now))
             if word in ("created", "reset"):
                 getattr(drift, word).append(f"{name}:{key}")
         if not mine and self._declared:
             return drift
-        now = store.now_ms()
         for found in store.list_schedules(group=self.group):
             if (found.name, found.key) in mine:
                 continue

@@ -87,17 +87,6 @@ _HELD = "the token holds the job"
 _PENDING = "the token holds the job, a cancel is pending"
 
 
-def _planned(
-    verb: str,
-    source: JobState | None,
-    target: JobState | None,
-    condition: str,
-    word: str,
-    outcome: Outcome | None = None,
-) -> Transition:
-    return Transition(verb, source, target, condition, word, outcome, built=False)
-
-
 TRANSITIONS: tuple[Transition, ...] = (
     Transition("enqueue", None, _W, "due now", "enqueued"),
     Transition("enqueue", None, _D, "due later", "enqueued"),

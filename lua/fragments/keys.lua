@@ -24,13 +24,13 @@ local OWING_KEY = ROOT .. 'owing'
 local OUTBOX_KEY = ROOT .. 'outbox'
 local function report_key(entry) return ROOT .. 'report:' .. entry end
 local function flow_key(id) return ROOT .. 'flow:' .. id end
-local function children_key(id) return ROOT .. 'flow:' .. id .. ':children' end
-local function rows_key(id) return ROOT .. 'flow:' .. id .. ':rows' end
-local function pending_key(id) return ROOT .. 'flow:' .. id .. ':pending' end
-local function unstarted_key(id) return ROOT .. 'flow:' .. id .. ':unstarted' end
-local function owed_key(id) return ROOT .. 'flow:' .. id .. ':owed' end
-local function outcomes_key(id) return ROOT .. 'flow:' .. id .. ':outcomes' end
-local function results_key(id) return ROOT .. 'flow:' .. id .. ':results' end
+local function children_key(id) return ROOT .. 'children:' .. id end
+local function rows_key(id) return ROOT .. 'rows:' .. id end
+local function pending_key(id) return ROOT .. 'pending:' .. id end
+local function unstarted_key(id) return ROOT .. 'unstarted:' .. id end
+local function owed_key(id) return ROOT .. 'owed:' .. id end
+local function outcomes_key(id) return ROOT .. 'outcomes:' .. id end
+local function results_key(id) return ROOT .. 'results:' .. id end
 local SCHEDULES_KEY = ROOT .. 'schedules'
 local PAUSED_SCHEDULES_KEY = ROOT .. 'paused-schedules'
 local function schedule_key(name, key) return ROOT .. 'schedule:' .. name .. ':' .. key end

@@ -23,27 +23,31 @@ local function oldest(key, excess)
     if found[i + 1] ~= last then ids[#ids + 1] = found[i] end
   end
   if not last then return ids end
-  local tied = redis.call('ZRANGE', key, last, last, 'BYSCORE', 'LIMIT', '0', '1000')
-  local seqs = {}
-  for _, id in ipairs(tied) do seqs[id] = tonumber(redis.call('HGET', job_key(id), 'seq') or 0) or 0 end
-  table.sort(tied, function(a, b) return seqs[a] < seqs[b] end)
-  for i = 1, excess - #ids do ids[#ids + 1] = tied[i] end
+  local tied = {}
+  for i, id in ipairs(redis.call('ZRANGE', key, last, last, 'BYSCORE', 'LIMIT', '0', '1000')) do
+    tied[i] = { id = id, score = tonumber(redis.call('HGET', job_key(id), 'seq') or 0) or 0 }
+  end
+  table.sort(tied, function(a, b) return a.score < b.score end)
+  for i = 1, math.min(excess - #ids, #tied) do ids[#ids + 1] = tied[i].id end
   return ids
 end
 
 -- Erases finished jobs by id; a member without a job of that state is dropped from the set. A flow
 -- parent that still owes cancels to children stays.
 local function prune_all(key, state, ids)
+  local gone = 0
   for _, id in ipairs(ids) do
     local job = load_job(id)
     if not job or job.state ~= state then
       plan(leaving, key, id)
+      gone = gone + 1
     elseif not owes_cancels(job) then
       erase(job)
+      gone = gone + 1
     end
   end
   apply_moves()
-  return #ids
+  return gone
 end
 
 -- Applies count and age to one finished set, at most `room` removals, and returns how many it made.

@@ -12,8 +12,12 @@ local function expects(name, key, expected)
   return redis.call('HGET', schedule_key(name, key), 'next_run_at') == expected
 end
 
+local function is_paused(name, key)
+  return redis.call('HEXISTS', schedule_key(name, key), 'paused') == 1
+end
+
 local function set_next(name, key, next_run_at)
-  local paused = redis.call('HGET', schedule_key(name, key), 'paused')
+  local paused = is_paused(name, key)
   redis.call('HSET', schedule_key(name, key), 'next_run_at', next_run_at)
   redis.call('ZADD', set_of(paused), next_run_at, name .. ':' .. key)
 end

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from mq.store.families import Families
 from mq.store.lists import Lists
-from mq.store.producing import Producing
 from mq.store.reading import COUNT_BATCH
 from mq.store.refusals import REFUSALS
 from mq.store.running import PROMOTE_BATCH, SWEEP_BATCH
@@ -27,7 +26,7 @@ __all__ = [
 ]
 
 
-class Store(Producing, Families, Lists, Upkeep, Scheduling):
+class Store(Scheduling, Families, Lists, Upkeep):
     """Jobs in one Redis under one prefix.
 
     Args:

@@ -10,11 +10,13 @@ import attrs
 from mq.records import Ack
 from mq.store.refusals import refused
 from mq.store.running import Running
+from mq.validation import check_count
 from mq.wire import Argument
 
 MANIFEST_BATCH = 100
 REPORT_BATCH = 50
 CHILDREN_PAGE = 100
+MAX_LIST = 500
 SWEEP_ROWS = 50
 OUTBOX_PAGE = 50
 
@@ -175,7 +177,7 @@ class Families(Running):
             for one in reports[start : start + REPORT_BATCH]:
                 exit_ = b"" if one.exit is None else one.exit
                 args += (one.parent, one.key, one.outcome, int(one.exit is not None), exit_)
-            words = self._caller.call("record_child_results", *args)[1:]
+            words = self._caller.call("record_child_results", *args)[2:]
             answers += (word == b"applied" for word in words)
         return answers
 
@@ -189,6 +191,7 @@ class Families(Running):
             limit: most rows, 0 to 500; 0 for the numbers alone.
             cursor: where the page before ended.
         """
+        check_count(limit, "limit", 0, MAX_LIST)
         reply = self._caller.call(
             "list_child_results", self._now(), job_id, limit, int(cursor is not None), cursor or ""
         )

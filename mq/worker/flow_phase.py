@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mq.worker.invocation import Phase
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 
 def _drained(function: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Run a fan-out that is a generator to its end where it can be interrupted and may raise."""
+    """Go through what a fan-out returned where it can be interrupted and may raise."""
 
     def call(*arguments: Any) -> Any:
         assert function is not None
         returned = function(*arguments)
-        return list(returned) if isinstance(returned, Iterator) else returned
+        lazy = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
+        return list(returned) if lazy else returned
 
     return call
 

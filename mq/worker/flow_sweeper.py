@@ -9,9 +9,9 @@ from mq.errors import DefinitionError, StoreError
 from mq.flows import decode_row
 from mq.records import Child
 from mq.store import Store
-from mq.store.families import SWEEP_ROWS, ChildReport, ChildRow, SweepRow
+from mq.store.families import ChildReport, ChildRow, SweepRow
 from mq.worker.duty import Duty
-from mq.worker.flow_starter import enqueue_children
+from mq.worker.flow_starter import call_off_if_settled, enqueue_children
 from mq.worker.options import WorkerOptions
 from mq.worker.outage import Streak
 
@@ -45,6 +45,8 @@ class FlowSweeper(Duty):
         """Do what there is to do now, in bounded calls."""
         while not self._stop_asked.is_set():
             rows = self._store.flow_sweep_work(self._age_ms)
+            if not rows:
+                return
             for row in rows:
                 try:
                     self._settle_row(row, decode_row(row.key, row.row))
@@ -52,8 +54,6 @@ class FlowSweeper(Duty):
                     log.warning("child %s of %s waits: %s", row.key, row.parent, error)
                 except Exception:
                     log.exception("child %s of %s cannot be looked into", row.key, row.parent)
-            if len(rows) < SWEEP_ROWS:
-                return
 
     def _settle_row(self, row: SweepRow, child: Child) -> None:
         job_id = child.request.id
@@ -65,13 +65,30 @@ class FlowSweeper(Duty):
             self._store.mark_children_delivered(row.parent, [row.key])
             return
         if row.kind == "unstarted":
-            enqueue_children(self._app, [ChildRow(row.key, row.row)])
+            rows = [ChildRow(row.key, row.row)]
+            enqueue_children(self._app, rows)
             self._store.next_children(row.parent, [row.key], limit=0)
+            call_off_if_settled(self._app, self._store, row.parent, rows)
         record = store.get_job(job_id)
         if record is None:
-            report = ChildReport(row.parent, row.key, "cancelled")
+            report = _left_behind(store, row, job_id)
         elif record.state.finished:
             report = ChildReport(row.parent, row.key, record.state.value, record.exit)
         else:
             return
         self._store.record_child_results([report])
+
+
+def _left_behind(store: Store, row: SweepRow, job_id: str) -> ChildReport:
+    """Return the report of a child that is gone: its own, when it left one, else cancelled.
+
+    A policy may remove a child in its own ack. Its report is then in the outbox, or has been
+    carried, and whatever comes behind is ignored.
+    """
+    after: str | None = None
+    while entries := store.peek_outbox(after=after):
+        for entry in entries:
+            if entry.child == job_id:
+                return ChildReport(row.parent, row.key, entry.outcome, entry.exit)
+        after = entries[-1].id
+    return ChildReport(row.parent, row.key, "cancelled")

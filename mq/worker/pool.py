@@ -149,6 +149,7 @@ class Worker:
         self.sweeper.requeued = self.fetcher.look
         self.starter = FlowStarter(app, self.store, self.options, streak)
         self.relay = Relay(app, self.store, self.options, streak)
+        self.ticker = Ticker(self.store, app.schedule_sets, self.options, streak)
         self._upkeep: tuple[Duty, ...] = (
             self.sweeper,
             WindowSweeper(self.store, self.options, streak),
@@ -156,7 +157,7 @@ class Worker:
             self.starter,
             self.relay,
             FlowSweeper(app, self.store, self.options, streak),
-            Ticker(self.store, app.schedule_sets, self.options, streak),
+            self.ticker,
             Indexer(self.store, _declared(app, store), self.options, streak),
         )
         self._duties: tuple[threading.Thread, ...] = (
@@ -168,6 +169,7 @@ class Worker:
             *self._upkeep,
         )
         self._started = False
+        self._made = 0
 
     def _overrun(self) -> None:
         self.fetcher.stop_claiming()
@@ -226,7 +228,7 @@ class Worker:
         while not signals.drain.wait(LOOK_S) and not self._too_many_strays.is_set() and not broken:
             # A duty that dies of a bug leaves a worker that looks alive and does half its work.
             broken = [duty.name for duty in self._duties if not duty.is_alive()]
-            if self.options.burst and self.fetcher.is_dry:
+            if self.options.burst and self.fetcher.is_dry and self._is_quiet():
                 break
         if broken:
             log.critical("worker %s stops: its %s has died", self.options.id, ", ".join(broken))
@@ -237,6 +239,21 @@ class Worker:
         if self.options.burst and self.fetcher.tally["failed"]:
             return ExitCode.BURST_FAILED
         return ExitCode.CLEAN
+
+    def _is_quiet(self) -> bool:
+        """Whether flows and schedules have made nothing runnable since a burst ran dry last."""
+        try:
+            self.ticker.look()
+            self.starter.look()
+            self.relay.look()
+        except StoreError:
+            return True
+        done = self.starter.done + self.relay.done + self.ticker.ticked
+        if done == self._made:
+            return True
+        self._made = done
+        self.fetcher.look_again()
+        return False
 
     def stop(self, *, force: threading.Event | None = None) -> bool:
         """Stop claiming, let runs finish for the grace, and give back what is left.

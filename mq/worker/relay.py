@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from mq.errors import DefinitionError, StoreError
 from mq.flows import report_of
 from mq.store import Store
-from mq.store.families import OUTBOX_PAGE, ChildReport, OutboxEntry
+from mq.store.families import ChildReport, OutboxEntry
 from mq.worker.duty import Duty
 from mq.worker.options import WorkerOptions
 from mq.worker.outage import Streak
@@ -22,7 +23,8 @@ log = logging.getLogger("mq.worker")
 class Relay(Duty):
     """Reads the outbox, records, then deletes; a report that is carried twice is ignored there.
 
-    It looks when a child's ack has landed in this worker, and every interval.
+    It looks when a child's ack has landed in this worker, and every interval. `done` counts what it
+    has carried.
 
     Args:
         app: knows the parents' stores by name.
@@ -36,16 +38,20 @@ class Relay(Duty):
         self._app = app
         self._store = store
         self._complained: set[str] = set()
+        self._looking = threading.Lock()
+        self.done = 0
 
     def look(self) -> None:
         """Carry everything there is now; what cannot be carried holds up nothing else."""
         after: str | None = None
-        while not self._stop_asked.is_set():
-            entries = self._store.peek_outbox(after=after)
-            self._carry(entries)
-            if len(entries) < OUTBOX_PAGE:
-                return
-            after = entries[-1].id
+        with self._looking:
+            while not self._stop_asked.is_set():
+                entries = self._store.peek_outbox(after=after)
+                if not entries:
+                    return
+                # A report may settle a parent that is a child itself: its own comes behind.
+                self._carry(entries)
+                after = entries[-1].id
 
     def _carry(self, entries: list[OutboxEntry]) -> None:
         carried: list[str] = []
@@ -66,6 +72,7 @@ class Relay(Duty):
                 continue
             self._complained.discard(name)
             carried += (entry_id for entry_id, _ in reports)
+        self.done += len(carried)
         self._store.delete_outbox(carried)
 
     def _complain(self, name: str, error: Exception) -> None:

@@ -154,7 +154,11 @@ class Runner:
 
     def _flow_phase(self, run: Run, job: Job[Any, Any], flow: Flow[Any, Any]) -> Ended:
         """Run a flow parent: it fans out, or collects when that has landed."""
-        phase = phase_of(flow, self._store, run.record)
+        try:
+            phase = phase_of(flow, self._store, run.record)
+        except StoreError as error:
+            log.warning("job %s is given back, its children cannot be read: %s", run.job_id, error)
+            return self._end("release", run)
         context = self._begin(run)
         report = invoke(job, run.record.payload, context, run.window, self._max_bytes, phase)
         if report.completed and phase.fans_out:
