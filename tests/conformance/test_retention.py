@@ -1,4 +1,4 @@
-"""Retention: finished jobs go by the policy on their record, by the store's ceiling, and at once."""
+"""Retention: finished jobs go by their own policy, by the ceiling of the store, or at once."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def test_the_stricter_of_ceiling_and_policy_wins(server: Server, clock: FakeCloc
     store.close()
 
 
-@pytest.mark.parametrize("ttl", [{}, {"done": "1h"}, {"completed": "soon"}, -1, True, "1 fortnight"])
+@pytest.mark.parametrize(
+    "ttl", [{}, {"done": "1h"}, {"completed": "soon"}, -1, True, "1 fortnight"]
+)
 def test_a_ceiling_that_means_nothing_is_refused(ttl: object) -> None:
     """Where it is written."""
     with pytest.raises((ValueError, TypeError), match="history_ttl"):
