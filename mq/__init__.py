@@ -29,7 +29,7 @@ from mq.errors import (
     PayloadError,
     StoreError,
 )
-from mq.policies import Backoff, Dedupe, exponential, fixed
+from mq.policies import Backoff, Dedupe, Keep, exponential, fixed
 from mq.records import BulkResult, JobRecord, Page
 from mq.results import JobStatus, TypedJob
 from mq.secret import Secret
@@ -77,6 +77,7 @@ __all__ = [
     "JobRecord",
     "JobState",
     "JobStatus",
+    "Keep",
     "ListOrderUnsupportedError",
     "LockLostError",
     "MQError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import attrs
 
@@ -12,7 +12,8 @@ from mq.definitions import Handler, Job
 from mq.durations import Duration
 from mq.errors import DefinitionError
 from mq.job_options import Conduct, Executor, OnFailure, OnUnresponsive, Policies
-from mq.policies import Backoff, Dedupe
+from mq.policies import Backoff, Dedupe, KeepPolicy
+from mq.schedules import ScheduleSet
 from mq.signatures import Signature, read_signature
 from mq.validation import check_count, check_indexed, check_job_name, check_name
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from mq.clock import Clock
     from mq.embedded import EmbeddedServer
+    from mq.flows import Flow
     from mq.store import Store
 
 P = TypeVar("P")
@@ -60,6 +62,7 @@ class App:
     ) -> None:
         self.max_payload_bytes = check_count(max_payload_bytes, "max_payload_bytes", 1, 2**29)
         self.indexed_metadata = check_indexed(indexed_metadata)
+        self.schedule_sets: list[ScheduleSet] = []
         self.jobs: dict[str, Job[Any, Any]] = {}
         self._target = url
         self._options = {"prefix": prefix, "clock": clock, **settings}
@@ -110,6 +113,46 @@ class App:
             known = ", ".join(sorted({DEFAULT_STORE, *self._stores}))
             raise DefinitionError(f"no store is named {name!r}; this app has {known}") from None
 
+    def schedules(self, group: str, *, prune_after: Duration | None = None) -> ScheduleSet:
+        """Declare the schedules of one owner; workers of the app register them.
+
+        Args:
+            group: name of the owner: the service, or a part of it.
+            prune_after: delete schedules of the group that no process has declared for this long;
+                None reports them and deletes none.
+        """
+        if any(one.group == group for one in self.schedule_sets):
+            raise DefinitionError(f"the schedules of group {group!r} are declared already")
+        made = ScheduleSet(group, prune_after)
+        self.schedule_sets.append(made)
+        return made
+
+    def flow(
+        self,
+        name: str,
+        /,
+        *,
+        parent: Job[P, R],
+        children: Sequence[Job[Any, Any]],
+        on_child_failure: Literal["continue", "fail"] = "continue",
+    ) -> Flow[P, R]:
+        """Make a definition the parent of a flow.
+
+        Args:
+            name: of the flow.
+            parent: a definition without a handler; decorate functions with the flow's `fan_out`
+                and `collect`.
+            children: definitions its children may have, of whatever store.
+            on_child_failure: `continue` waits for all children; `fail` fails the parent when the
+                first one fails, and cancels the others.
+
+        Raises:
+            DefinitionError: the flow cannot work.
+        """
+        from mq.flows import Flow  # late: few apps have flows
+
+        return Flow(check_name(name, "flow name"), parent, children, on_child_failure)
+
     @overload
     def job(self, name: Callable[[P], R], /) -> Job[P, R]: ...
     @overload
@@ -128,6 +171,7 @@ class App:
         backoff: Backoff | None = None,
         timeout: Duration | None = None,
         delay: Duration | None = None,
+        keep: KeepPolicy | None = None,
         idempotency_key: Callable[[Any], str] | None = None,
         dedupe: Callable[[Any], Dedupe | str | None] | None = None,
         metadata: Callable[[Any], Mapping[str, str]] | None = None,
@@ -209,7 +253,7 @@ class App:
                 thread; `wait` keeps slot and lock until it ends, so that runs never overlap.
             on_failure: called after a failed run was acked, with the error and the run's context;
                 what it raises is logged and changes nothing.
-            policies: defaults for queue, priority, attempts, backoff, timeout and delay of
+            policies: defaults for queue, priority, attempts, backoff, timeout, delay and keep of
                 `enqueue`.
 
         Raises:
@@ -217,7 +261,7 @@ class App:
         """
         unknown = sorted(set(policies) - set(attrs.fields_dict(Policies)) - {"timeout", "delay"})
         if unknown:
-            known = "queue, priority, attempts, backoff, timeout, delay"
+            known = "queue, priority, attempts, backoff, timeout, delay, keep"
             raise DefinitionError(
                 f"job {name!r}: {unknown[0]!r} is not an option: use {known} or those of App.define"
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -16,19 +16,23 @@ from mq.durations import Duration
 from mq.errors import DefinitionError, JobIdConflictError, PayloadError
 from mq.job_options import Conduct, Policies
 from mq.job_verbs import JobVerbs, P, R
-from mq.policies import Backoff, Dedupe, check_dedupe
-from mq.records import Request
+from mq.policies import Backoff, Dedupe, KeepPolicy, check_dedupe
+from mq.records import Child, Request
+from mq.schedules import Scheduled, begun, schedule_record
+from mq.schedules import check_key as check_schedule_key
 from mq.signatures import read_signature
-from mq.validation import check_instant, check_job_id, check_metadata
+from mq.validation import check_instant, check_job_id, check_metadata, check_text
 
 if TYPE_CHECKING:
     from mq.app import App
     from mq.codec import ExitCodec, TypeCodec
+    from mq.flows import Flow
     from mq.store import Store
 
 Handler = Callable[..., R]
 
 DEFAULT_QUEUE = "default"
+MAX_CHILD_KEY_BYTES = 256
 
 
 class JobId(str):
@@ -89,6 +93,7 @@ class Job(JobVerbs[P, R]):
         result_codec = codec.codec_for(result, f"result of job {name!r}")
         self.exit_codec: ExitCodec = codec.ExitCodec(result_codec, codec.check_error_types(error))
         self.function: Handler[R] | None = None
+        self.flow: Flow[P, R] | None = None
         self.passes_context = False
         self._idempotency_key = idempotency_key
         self._dedupe = dedupe
@@ -156,6 +161,7 @@ class Job(JobVerbs[P, R]):
             attempts_max=policies.attempts or 1,
             backoff=policies.backoff.encode() if policies.backoff else "",
             timeout_ms=policies.timeout_ms,
+            keep=policies.keep or "",
             metadata=self._metadata_of(payload, metadata),
             dedupe=self._dedupe_of(payload, dedupe),
         )
@@ -207,6 +213,7 @@ class Job(JobVerbs[P, R]):
         attempts: int | None = None,
         backoff: Backoff | None = None,
         timeout: Duration | None = None,
+        keep: KeepPolicy | None = None,
     ) -> JobId:
         """Take one job in and return its id.
 
@@ -224,6 +231,7 @@ class Job(JobVerbs[P, R]):
             backoff: `mq.fixed(...)` or `mq.exponential(...)`; a failed run is repeated at once
                 without.
             timeout: limit of one run.
+            keep: `mq.Keep(...)`, or one for each of some finished states: how long it is kept.
 
         Raises:
             PayloadError: the payload does not fit its type or cannot be stored; names the field.
@@ -242,6 +250,7 @@ class Job(JobVerbs[P, R]):
             attempts=attempts,
             backoff=backoff,
             timeout=timeout,
+            keep=keep,
         )
         return self._enqueue_all([request])[0]
 
@@ -257,6 +266,7 @@ class Job(JobVerbs[P, R]):
         attempts: int | None = None,
         backoff: Backoff | None = None,
         timeout: Duration | None = None,
+        keep: KeepPolicy | None = None,
     ) -> list[JobId]:
         """Take many jobs in, one round trip a chunk; ids are aligned with the payloads.
 
@@ -277,6 +287,7 @@ class Job(JobVerbs[P, R]):
                     attempts=attempts,
                     backoff=backoff,
                     timeout=timeout,
+                    keep=keep,
                 )
             except PayloadError as error:
                 what = f"item {nth} of enqueue_many, {error.what}"
@@ -305,3 +316,70 @@ class Job(JobVerbs[P, R]):
     def execute(self, payload: P, *, wait: Duration | None = None, **options: Any) -> R:
         """Enqueue and await the result; `wait` limits the waiting, the options are `enqueue`'s."""
         return self.await_result(self.enqueue(payload, **options), timeout=wait)
+
+    def child(self, key: str, payload: P, **options: Any) -> Child:
+        """Return a child for a flow's `fan_out` to return.
+
+        Args:
+            key: names it among the children of its parent; the same key is the same child.
+            payload: a value of the declared type.
+            options: queue, metadata, priority, attempts, backoff, timeout, keep, delay and at.
+
+        Raises:
+            PayloadError: the payload does not fit its type.
+            ValueError, TypeError: the key or an option cannot work.
+        """
+        for option in ("dedupe", "job_id"):
+            if options.get(option) is not None:
+                raise TypeError(f"a child takes no {option}=: its id follows from parent and key")
+        request = self.request(payload, **options)
+        return Child(
+            check_text(key, "child key", max_bytes=MAX_CHILD_KEY_BYTES),
+            self.store_name,
+            attrs.evolve(request, id=None, dedupe=None),
+        )
+
+    # Scheduling
+
+    def schedule(
+        self,
+        key: str,
+        *,
+        cron: str | None = None,
+        tz: str = "UTC",
+        every: Duration | None = None,
+        payload: Any = None,
+        group: str = "",
+        overlap: Literal["allow", "skip"] = "allow",
+        max_lateness: Duration | None = None,
+        **options: Any,
+    ) -> Scheduled:
+        """Register a schedule: workers make one job of each occurrence, however many they are.
+
+        Registering it again with the same cadence leaves the next occurrence alone and takes over
+        everything else; another cadence begins anew. Occurrences that were missed become one job.
+
+        Args:
+            key: names the schedule among those of this definition.
+            cron: five fields, minute hour day month weekday; or give `every`.
+            tz: zone whose wall clock the cron expression means, such as `"Europe/Paris"`.
+            every: interval, on the grid that begins now.
+            payload: of each job.
+            group: owner it is listed under.
+            overlap: `skip` makes no job while the last one has not finished.
+            max_lateness: an occurrence that comes later than this makes no job.
+            options: queue, metadata, priority, attempts, backoff, timeout and keep of each job.
+
+        Raises:
+            ValueError, TypeError: cadence, zone, key or an option cannot work.
+            PayloadError: the payload does not fit its type.
+        """
+        record = schedule_record(
+            self, key, cron=cron, tz=tz, every=every, payload=payload, group=group,
+            overlap=overlap, max_lateness=max_lateness, options=options,
+        )  # fmt: skip
+        return Scheduled(*self.store.upsert_schedule(begun(record, self.store.now_ms())))
+
+    def unschedule(self, key: str) -> bool:
+        """Delete a schedule; False when there is none. Jobs it has made stay."""
+        return self.store.remove_schedule(self.name, check_schedule_key(key))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import attrs
 
 from mq.durations import Duration, to_ms
-from mq.policies import Backoff
+from mq.policies import Backoff, KeepPolicy, encode_keep
 from mq.validation import check_attempts, check_name, check_priority
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Policies:
     backoff: Backoff | None = None
     timeout_ms: int | None = None
     delay_ms: int | None = None
+    keep: str | None = None
 
     @classmethod
     def of(
@@ -40,6 +41,7 @@ class Policies:
         backoff: Backoff | None = None,
         timeout: Duration | None = None,
         delay: Duration | None = None,
+        keep: KeepPolicy | None = None,
     ) -> Policies:
         """Check options as written; ValueError or TypeError names the one that is wrong."""
         if backoff is not None and not isinstance(backoff, Backoff):
@@ -56,6 +58,7 @@ class Policies:
             backoff=backoff,
             timeout_ms=timeout_ms,
             delay_ms=None if delay is None else to_ms(delay, "delay"),
+            keep=None if keep is None else encode_keep(keep),
         )
 
     def over(self, base: Policies) -> Policies:

@@ -89,6 +89,10 @@ class Keys:
         """Sorted set by `finished_at`: the finished jobs of one state, queue and name."""
         return f"{self.root}finished:{state.value}:{queue}:{name}"
 
+    def expires(self) -> str:
+        """Sorted set by the instant from which a finished job is to be gone, by its own policy."""
+        return self.root + "expires"
+
     def metadata(self, key: str, value: str) -> str:
         """Sorted set by `enqueued_at`: the jobs with this value of a declared metadata key."""
         return f"{self.root}metadata:{key}:{value}"
@@ -100,6 +104,66 @@ class Keys:
     def dedup(self, name: str, key: str) -> str:
         """Hash: the job a dedup key names, the end of its window, and its mode."""
         return f"{self.root}dedup:{name}:{key}"
+
+    def flows(self) -> str:
+        """Sorted set by the oldest open row: flow parents with children that are not reported."""
+        return self.root + "flows"
+
+    def owing(self) -> str:
+        """Sorted set by when to look: flow parents that owe cancels to children."""
+        return self.root + "owing"
+
+    def flow(self, job_id: str) -> str:
+        """Hash: a parent's mode and how many of its children ended how."""
+        return self.root + "flow:" + job_id
+
+    def children(self, job_id: str) -> str:
+        """Sorted set, every score 0: the keys of a parent's children, in byte order."""
+        return self.root + "children:" + job_id
+
+    def rows(self, job_id: str) -> str:
+        """Hash: child key -> its store and whole request, encoded."""
+        return self.root + "rows:" + job_id
+
+    def pending(self, job_id: str) -> str:
+        """Sorted set by when it was last handed out: children that are not reported."""
+        return self.root + "pending:" + job_id
+
+    def unstarted(self, job_id: str) -> str:
+        """Sorted set, every score 0: children that nobody is known to have enqueued."""
+        return self.root + "unstarted:" + job_id
+
+    def owed(self, job_id: str) -> str:
+        """Sorted set by when to look: children whose cancel is still to be delivered."""
+        return self.root + "owed:" + job_id
+
+    def outcomes(self, job_id: str) -> str:
+        """Hash: child key -> completed, failed or cancelled."""
+        return self.root + "outcomes:" + job_id
+
+    def results(self, job_id: str) -> str:
+        """Hash: child key -> its exit, when it has one."""
+        return self.root + "results:" + job_id
+
+    def outbox(self) -> str:
+        """Sorted set by order of finishing: reports of children to their parents, to be sent."""
+        return self.root + "outbox"
+
+    def report(self, entry: str) -> str:
+        """Hash: one report: the parent it goes to, the child, its outcome and exit."""
+        return self.root + "report:" + entry
+
+    def schedules(self) -> str:
+        """Sorted set by the next occurrence: `<name>:<key>` of schedules that are not paused."""
+        return self.root + "schedules"
+
+    def paused_schedules(self) -> str:
+        """Sorted set by the next occurrence: `<name>:<key>` of every paused schedule."""
+        return self.root + "paused-schedules"
+
+    def schedule(self, name: str, key: str) -> str:
+        """Hash: one schedule: its cadence, next occurrence, and the job it makes."""
+        return f"{self.root}schedule:{name}:{key}"
 
     def windows(self) -> str:
         """Sorted set by the end of the window: every dedup key that has one."""

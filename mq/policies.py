@@ -1,21 +1,23 @@
-"""Policies of a job as values: how long it waits after a failed run, and what it is a repeat of."""
+"""Policies of a job as values: backoff, deduplication, retention."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import attrs
 
 from mq.durations import MAX_DELAY_MS, Duration, to_ms
-from mq.validation import check_text
+from mq.states import FINISHED, JobState
+from mq.validation import check_count, check_text
 
 # Longer values would take the record out of Redis's compact encoding.
 MAX_TEXT_BYTES = 64
 MAX_FACTOR = 1_000.0
 MAX_KEY_BYTES = 512
+MAX_KEPT = 10**9
 # Enough for a policy, and the text of the record stays short.
 _DECIMALS = 4
 
@@ -195,3 +197,69 @@ def check_dedupe(given: object) -> Dedupe | None:
     if isinstance(given, str):
         return Dedupe(given)
     raise TypeError(f"dedupe must be mq.Dedupe(...) or a key as text, got {type(given).__name__}")
+
+
+def _age(age: Duration | None) -> int | None:
+    return None if age is None else to_ms(age, "keep age")
+
+
+def _count(count: int | None) -> int | None:
+    return None if count is None else check_count(count, "keep count", 0, MAX_KEPT)
+
+
+@attrs.frozen
+class Keep:
+    """How long finished jobs of one queue, name and state are kept; without one, for ever.
+
+    It is applied when a job that carries it finishes, to that job and its peers. A job goes when
+    either rule says so: it is older than `age`, or there are `count` newer ones. 0 keeps none.
+
+    Args:
+        count: how many are kept, by the instant of their end, then by place in line.
+        age: how long after its end a job is kept; exactly this old, it is gone.
+
+    Raises:
+        ValueError, TypeError: neither is given, or a value cannot work.
+    """
+
+    count: int | None = attrs.field(default=None, converter=_count, kw_only=True)
+    age_ms: int | None = attrs.field(default=None, alias="age", converter=_age, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a policy that says nothing."""
+        if self.count is None and self.age_ms is None:
+            raise ValueError("keep needs count= or age=; leave it out to keep jobs for ever")
+
+
+KeepPolicy = Keep | Mapping[str, Keep]
+"""One policy for every finished state, or one for each of some."""
+
+
+def encode_keep(keep: object) -> str:
+    """Return a retention policy as text for the record, readable in redis-cli.
+
+    `<state>=<count>/<age in ms>` for each state that has a rule, `*` where one is not given.
+    """
+    if keep is None:
+        return ""
+    by_state = split_by_state(keep, "keep")
+    parts = []
+    for state, policy in by_state.items():
+        if not isinstance(policy, Keep):
+            raise TypeError(f"keep must be mq.Keep(...) or a dict of them, got {policy!r}")
+        count = "*" if policy.count is None else policy.count
+        age = "*" if policy.age_ms is None else policy.age_ms
+        parts.append(f"{state}={count}/{age}")
+    return " ".join(parts)
+
+
+def split_by_state(given: Any, what: str) -> dict[str, Any]:
+    """Return one value for each finished state; a mapping names the states it is for."""
+    names = [state.value for state in JobState if state in FINISHED]
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(names, given)
+    unknown = [key for key in given if key not in names]
+    if unknown or not given:
+        problem = f"names {unknown[0]!r}" if unknown else "is empty"
+        raise ValueError(f"{what} {problem}: use {', '.join(names)}")
+    return {name: given[name] for name in names if name in given}

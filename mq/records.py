@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
+from mq.cadence import Cadence
 from mq.ids import new_nonce
 from mq.policies import Dedupe
 from mq.states import JobState, Outcome
@@ -19,7 +20,8 @@ T = TypeVar("T")
 RECORD_FIELDS = (
     "state", "queue", "name", "priority", "seq", "enqueued_at", "run_at", "token", "worker",
     "processed_at", "runs", "attempts_made", "stalled_count", "cancel_requested", "acked_token",
-    "acked_as", "awaited", "dedup", "finished_at", "attempts_max", "backoff", "timeout_ms", "error",
+    "acked_as", "awaited", "dedup", "keep", "flow", "child", "finished_at", "attempts_max",
+    "backoff", "timeout_ms", "error",
     "failed_reason", "extra",
 )  # fmt: skip
 """The plain fields of a record in the order in which scripts reply them."""
@@ -43,6 +45,7 @@ class Request:
         attempts_max: the budget, counting the first run.
         backoff: encoded backoff policy, empty for none.
         timeout_ms: limit of one run; None for no limit.
+        keep: encoded retention policy, empty for none.
         metadata: pairs shown and listed with the job.
         dedupe: the dedup key it is enqueued under, and its mode; None for none.
         trace: the producer's trace context, opaque; empty for none.
@@ -51,7 +54,7 @@ class Request:
 
     name: str
     queue: str
-    payload: bytes
+    payload: bytes = attrs.field(repr=False)
     id: str | None = None
     run_at: int | None = None
     delay_ms: int | None = None
@@ -59,10 +62,26 @@ class Request:
     attempts_max: int = 1
     backoff: str = ""
     timeout_ms: int | None = None
+    keep: str = ""
     metadata: Mapping[str, str] = attrs.field(factory=dict)
     dedupe: Dedupe | None = None
     trace: str = ""
     parent: str = ""
+
+
+@attrs.frozen
+class Child:
+    """A child that a flow parent fans out.
+
+    Args:
+        key: names it among the children of its parent.
+        store: name of the store it lives in.
+        request: the job.
+    """
+
+    key: str
+    store: str
+    request: Request
 
 
 @attrs.frozen
@@ -220,6 +239,16 @@ class JobRecord:
     def failed_reason(self) -> str | None:
         """Why the store, not a handler, failed the job."""
         return self._text("failed_reason") or None
+
+    @property
+    def flow(self) -> str | None:
+        """The marker of a flow parent whose fan-out has landed: `collect`; None for any other."""
+        return self._text("flow") or None
+
+    @property
+    def keep(self) -> str:
+        """Encoded retention policy, empty for none."""
+        return self._text("keep") or (self._from_extra(b"keep") or b"").decode()
 
     @property
     def dedupe_key(self) -> str | None:
@@ -433,3 +462,52 @@ class BulkResult:
     ids: list[str]
     refused: dict[str, str]
     dry_run: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ScheduleRecord:
+    """One schedule as the store holds it.
+
+    Args:
+        name: name of the jobs it makes.
+        key: its own key, unique per job name.
+        cadence: when it falls due; see `mq.cadence`.
+        next_run_at: the next occurrence, ms.
+        request: the job it makes, without id.
+        group: the owner it was declared by; empty for none.
+        overlap: `allow`, or `skip` to make no job while the last one has not finished.
+        max_lateness_ms: an occurrence that comes later than this makes no job; None for any.
+        anchor: an instant of the grid of an interval, ms.
+        paused_at: since when it makes no jobs, ms; None when it does.
+        created_at: when it was first registered, ms.
+        updated_at: when it was last registered, ms.
+        last_run_at: the last occurrence that made a job, ms.
+        last_job_id: that job.
+    """
+
+    name: str
+    key: str
+    cadence: Cadence
+    request: Request
+    next_run_at: int
+    group: str = ""
+    overlap: str = "allow"
+    max_lateness_ms: int | None = None
+    anchor: int = 0
+    paused_at: int | None = None
+    created_at: int = 0
+    updated_at: int = 0
+    last_run_at: int | None = None
+    last_job_id: str | None = None
+
+    def next_after(self, at: int) -> int:
+        """Return the first occurrence after an instant, ms."""
+        return self.cadence.next_after(at, self.anchor)
+
+    def occurrence(self, slot: int) -> Request:
+        """Return the job of one occurrence: its id makes it exist once, whoever asks."""
+        return attrs.evolve(
+            self.request,
+            id=f"sched/{self.name}/{self.key}/{slot}",
+            metadata={**self.request.metadata, "scheduled_for": str(slot)},
+        )

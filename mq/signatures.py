@@ -101,3 +101,24 @@ def _hints(function: Callable[..., Any], job_name: str) -> dict[str, Any]:
             f"handler of job {job_name!r}: annotation {error.name!r} is not defined where the"
             " function is; import it there (not only under TYPE_CHECKING)"
         ) from None
+
+
+def takes_context(function: Callable[..., Any], before: int, what: str) -> bool:
+    """Whether a function takes a context behind `before` others; refuses a wrong shape."""
+    if not callable(function):
+        raise DefinitionError(f"{what} is not callable: {function!r}")
+    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+        raise DefinitionError(f"{what} is async: mq runs plain functions")
+    parameters = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    needed = [one for one in parameters if one.default is _MISSING]
+    if len(parameters) < before or len(needed) > before + 1:
+        raise DefinitionError(
+            f"{what} takes {len(parameters)} parameters: it gets {before}, and the context behind"
+        )
+    return len(needed) == before + 1 or (
+        len(parameters) > before and parameters[before].name == "ctx"
+    )

@@ -87,17 +87,6 @@ _HELD = "the token holds the job"
 _PENDING = "the token holds the job, a cancel is pending"
 
 
-def _planned(
-    verb: str,
-    source: JobState | None,
-    target: JobState | None,
-    condition: str,
-    word: str,
-    outcome: Outcome | None = None,
-) -> Transition:
-    return Transition(verb, source, target, condition, word, outcome, built=False)
-
-
 TRANSITIONS: tuple[Transition, ...] = (
     Transition("enqueue", None, _W, "due now", "enqueued"),
     Transition("enqueue", None, _D, "due later", "enqueued"),
@@ -131,9 +120,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(
         "stall_sweep", _A, _X, "lock expired, a cancel is pending", "cancelled", Outcome.CANCELLED
     ),
-    _planned("ack_fanned_out", _A, _P, f"{_HELD}, children", "fanned_out", Outcome.FANNED_OUT),
-    _planned("ack_fanned_out", _A, _W, f"{_HELD}, no children", "fanned_out", Outcome.FANNED_OUT),
-    _planned("ack_fanned_out", _A, _X, _PENDING, "cancelled", Outcome.CANCELLED),
+    Transition("ack_fanned_out", _A, _P, f"{_HELD}, children", "fanned_out", Outcome.FANNED_OUT),
+    Transition("ack_fanned_out", _A, _W, f"{_HELD}, no children", "fanned_out", Outcome.FANNED_OUT),
+    Transition("ack_fanned_out", _A, _X, _PENDING, "cancelled", Outcome.CANCELLED),
     *(
         Transition("cancel", state, _X, "always", "cancelled", Outcome.CANCELLED)
         for state in (_W, _D, _P)
@@ -148,9 +137,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("promote", _D, _W, "always", "promoted"),
     Transition("replace", _D, _D, "its dedup key says replace", "replaced"),
     *(Transition("remove", state, None, "always", "removed") for state in (_W, _D, _C, _F, _X)),
-    *(_planned("prune", state, None, "past its retention", "pruned") for state in (_C, _F, _X)),
-    _planned("settle", _P, _W, "no child is open", "settled"),
-    _planned("settle", _P, _F, "fail-fast, a child failed", "settled", Outcome.FAILED),
+    *(Transition("prune", state, None, "past its retention", "pruned") for state in (_C, _F, _X)),
+    Transition("settle", _P, _W, "no child is open", "settled"),
+    Transition("settle", _P, _F, "fail-fast, a child failed", "settled", Outcome.FAILED),
 )
 """Every transition. Rows marked `built=False` are decided and have no script yet."""
 

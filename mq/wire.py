@@ -6,8 +6,17 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mq.cadence import Cadence
 from mq.durations import MAX_DELAY_MS
-from mq.records import Ack, Attempt, Claim, ClaimRequest, JobRecord, Request
+from mq.records import (
+    Ack,
+    Attempt,
+    Claim,
+    ClaimRequest,
+    JobRecord,
+    Request,
+    ScheduleRecord,
+)
 from mq.states import Outcome
 from mq.validation import MAX_ID_BYTES, check_count, check_name, check_priority
 
@@ -75,6 +84,10 @@ def enqueue_item(request: Request, job_id: str, nonce: str) -> list[Argument]:
         fields += ("backoff", request.backoff)
     if request.timeout_ms is not None:
         fields += ("timeout_ms", request.timeout_ms)
+    if request.parent:
+        fields += ("child", 1)
+    if request.keep:
+        fields += ("keep", "" if _is_long(request.keep) else request.keep)
     extra = extra_fields(request)
     return [
         job_id, _named(request.queue, "queue"), _named(request.name, "job name"), nonce,
@@ -164,9 +177,81 @@ def extra_fields(request: Request) -> list[str]:
             flat += (field, value)
     if request.dedupe is not None and _is_long(request.dedupe.key):
         flat += ("dedup", request.dedupe.key)
+    if _is_long(request.keep):
+        flat += ("keep", request.keep)
     return flat
 
 
 def _is_long(text: str) -> bool:
     """Whether a text would take the record out of Redis's compact encoding."""
     return len(text.encode()) > MAX_HELD_BYTES
+
+
+def schedule_fields(schedule: ScheduleRecord) -> list[Argument]:
+    """Return what a schedule is, cadence and next occurrence apart, as flat fields and values."""
+    request = schedule.request
+    fields: dict[str, Argument] = {
+        "payload": request.payload,
+        "queue": request.queue,
+        "priority": request.priority,
+        "attempts_max": request.attempts_max,
+        "backoff": request.backoff,
+        "timeout_ms": "" if request.timeout_ms is None else request.timeout_ms,
+        "keep": request.keep,
+        "group": schedule.group,
+        "overlap": "" if schedule.overlap == "allow" else schedule.overlap,
+        "max_lateness_ms": "" if schedule.max_lateness_ms is None else schedule.max_lateness_ms,
+        "anchor": schedule.anchor or "",
+        **{f"metadata:{key}": value for key, value in request.metadata.items()},
+    }
+    kept = {
+        name: value
+        for name, value in fields.items()
+        if name == "payload" or name.startswith("metadata:") or value != ""
+    }
+    return [part for pair in kept.items() for part in pair]
+
+
+def schedule_of(reply: Sequence[Any]) -> ScheduleRecord | None:
+    """Return a schedule from what stands in the store; None when its record is gone."""
+    _, member, flat = reply
+    if not flat:
+        return None
+    name, _, key = member.decode().partition(":")
+    found = {flat[at].decode(): flat[at + 1] for at in range(0, len(flat), 2)}
+    texts = {field: value.decode() for field, value in found.items() if field != "payload"}
+
+    def number(field: str) -> int | None:
+        return int(texts[field]) if field in texts else None
+
+    request = Request(
+        name=name,
+        queue=texts["queue"],
+        payload=found["payload"],
+        priority=number("priority") or 0,
+        attempts_max=number("attempts_max") or 1,
+        backoff=texts.get("backoff", ""),
+        timeout_ms=number("timeout_ms"),
+        keep=texts.get("keep", ""),
+        metadata={
+            field.removeprefix("metadata:"): value
+            for field, value in texts.items()
+            if field.startswith("metadata:")
+        },
+    )
+    return ScheduleRecord(
+        name=name,
+        key=key,
+        cadence=Cadence.decode(texts["cadence"]),
+        request=request,
+        next_run_at=int(texts["next_run_at"]),
+        group=texts.get("group", ""),
+        overlap=texts.get("overlap", "allow"),
+        max_lateness_ms=number("max_lateness_ms"),
+        anchor=number("anchor") or 0,
+        paused_at=number("paused"),
+        created_at=number("created_at") or 0,
+        updated_at=number("updated_at") or 0,
+        last_run_at=number("last_run_at"),
+        last_job_id=texts.get("last_job_id"),
+    )

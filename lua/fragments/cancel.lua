@@ -18,6 +18,7 @@ local function cancel(job, answered)
     end
     return 'cancel_requested'
   end
+  if job.flow then abandon_children(job.id) end
   local set = answered('cancelled', {})
   append_run(job, set, 'cancelled', nil, nil, nil)
   finish(job, 'cancelled', set, {})

@@ -44,13 +44,14 @@ local function replace(job, item, declared)
     set[#set + 1] = item.fields[i]
     set[#set + 1] = item.fields[i + 1]
   end
-  for _, field in ipairs({ 'attempts_max', 'backoff', 'timeout_ms' }) do
+  for _, field in ipairs({ 'attempts_max', 'backoff', 'timeout_ms', 'keep' }) do
     if not given[field] then unset[#unset + 1] = field end
   end
   unindex_metadata(job.id)
   local old, kept, new = {}, 0, {}
   for _, field in ipairs(redis.call('HKEYS', extra_key(job.id))) do
-    if string.sub(field, 1, 9) == 'metadata:' or field == 'indexed' or field == 'trace' then
+    if string.sub(field, 1, 9) == 'metadata:' or field == 'indexed' or field == 'trace'
+      or field == 'keep' then
       old[#old + 1] = field
     else
       kept = kept + 1

@@ -1,6 +1,8 @@
 -- What every transition into a finished state does, whichever it is.
 -- include: ledger
 -- include: dedup
+-- include: retain
+-- include: outbox
 local function finish(job, state, set, unset)
   job.finished_at = NOW_TEXT
   set[#set + 1] = 'finished_at'
@@ -11,5 +13,7 @@ local function finish(job, state, set, unset)
     job.awaited = false
   end
   free_key(job)
+  if job.child then report_to_parent(job, state) end
   move(job, state, set, unset)
+  if job.keep then retain(job) end
 end

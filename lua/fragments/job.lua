@@ -4,7 +4,7 @@
 local JOB_FIELDS = {
   'state', 'queue', 'name', 'priority', 'seq', 'enqueued_at', 'run_at', 'token', 'worker',
   'processed_at', 'runs', 'attempts_made', 'stalled_count', 'cancel_requested', 'acked_token',
-  'acked_as', 'awaited', 'dedup',
+  'acked_as', 'awaited', 'dedup', 'keep', 'flow', 'child',
 }
 local FINISHED = { completed = true, failed = true, cancelled = true }
 local jobs = {}

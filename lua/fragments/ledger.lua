@@ -9,7 +9,7 @@ local INLINE_EXIT_BYTES = 64
 -- `started_at` is absent for a job that was not running; `exit` is nil for an outcome without one.
 local function append_run(job, set, outcome, started_at, worker, exit)
   local run = text(count_of(job, 'runs') + 1)
-  job.runs = run
+  job.runs, job.last_exit = run, exit or false
   local fields = { 'runs', run, 'run:' .. run, (started_at or '') .. '|' .. NOW_TEXT .. '|' .. outcome }
   if worker and worker ~= '' then
     fields[#fields + 1] = 'by:' .. run

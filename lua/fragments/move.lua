@@ -67,6 +67,7 @@ local function leave(job)
   plan(leaving, index_key(job.state, job.queue, job.name), job.id)
   local key = own_set(job, job.state)
   if key then plan(leaving, key, job.id) end
+  if job.keep and FINISHED[job.state] then plan(leaving, EXPIRES_KEY, job.id) end
 end
 
 -- Plans the move of `job` to `state`. `set` is a flat list of fields and values written with it,

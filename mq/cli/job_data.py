@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.output import compact, instant, iso, print_table, rough
+from mq.states import FINISHED
 
 if TYPE_CHECKING:
     from mq.records import Attempt, JobRecord
@@ -28,6 +29,7 @@ def bare_data(record: JobRecord) -> dict[str, Any]:
         "stalled_count": record.stalled_count,
         "backoff": record.backoff or None,
         "timeout_ms": record.timeout_ms,
+        "keep": record.keep or None,
         "cancel_requested": record.cancel_requested,
         "enqueued_at": record.enqueued_at,
         "run_at": record.run_at,
@@ -38,8 +40,39 @@ def bare_data(record: JobRecord) -> dict[str, Any]:
         "failed_reason": record.failed_reason,
         "metadata": record.metadata,
         "dedupe_key": record.dedupe_key,
+        "flow": record.flow,
+        "parent": _parent_data(record),
         "progress": None if record.progress is None else to_json(record.progress),
     }
+
+
+def _parent_data(record: JobRecord) -> dict[str, str] | None:
+    if not record.parent:
+        return None
+    from mq.flows import ParentRef  # late: it loads what definitions need
+
+    ref = ParentRef.decode(record.parent)
+    return {"id": ref.job_id, "store": ref.store, "key": ref.key}
+
+
+def keep_text(policy: str) -> str | None:
+    """Return an encoded retention policy as people read it, None for none."""
+    told: dict[str, list[str]] = {}
+    for part in policy.split():
+        state, _, rule = part.partition("=")
+        told.setdefault(_rule_text(*rule.split("/")), []).append(state)
+    if len(told) == 1 and policy.count("=") == len(FINISHED):
+        return next(iter(told))
+    return "; ".join(f"{', '.join(states)}: {rule}" for rule, states in told.items()) or None
+
+
+def _rule_text(count: str, age: str) -> str:
+    if "0" in (count, age):
+        return "none"
+    rules = [] if count == "*" else [f"the newest {count}"]
+    if age != "*":
+        rules.append(f"for {rough(int(age))}")
+    return ", ".join(rules)
 
 
 def whole_data(record: JobRecord, with_payload: bool) -> dict[str, Any]:
@@ -58,6 +91,7 @@ def whole_rows(record: JobRecord, with_payload: bool) -> list[tuple[str, Any]]:
     data = whole_data(record, with_payload)
     yes = "yes" if data["cancel_requested"] else None
     pairs = ", ".join(f"{key}={value}" for key, value in record.metadata.items())
+    parent = data["parent"]
     rows: list[tuple[str, Any]] = [
         ("id", record.id),
         ("name", record.name),
@@ -68,8 +102,12 @@ def whole_rows(record: JobRecord, with_payload: bool) -> list[tuple[str, Any]]:
         ("priority", record.priority or None),
         ("backoff", data["backoff"]),
         ("timeout", None if record.timeout_ms is None else rough(record.timeout_ms)),
+        ("kept", keep_text(record.keep)),
         ("metadata", pairs or None),
         ("dedup key", record.dedupe_key),
+        ("flow", "has fanned out: see mq flows show" if record.flow else None),
+        ("child of", None if parent is None else f"{parent['id']}, under key {parent['key']}"),
+        ("parent's store", None if parent is None else parent["store"]),
         ("enqueued", instant(record.enqueued_at)),
         ("runs from", instant(record.run_at) if record.run_at != record.enqueued_at else None),
         ("claimed", instant(record.processed_at)),

@@ -14,6 +14,8 @@ COMMANDS = {
     "demo": ("mq.cli.demo", "See a few hundred jobs run; needs no server."),
     "jobs": ("mq.cli.jobs", "Look at jobs, and cancel, retry, promote or remove them."),
     "queues": ("mq.cli.queues", "Look at queues, pause and resume them."),
+    "schedules": ("mq.cli.schedules", "Look at schedules, pause, resume, run and remove them."),
+    "flows": ("mq.cli.flows", "See how the children of a flow stand."),
     "info": ("mq.cli.info", "Say what server and store this is, and what it holds."),
     "scripts": ("mq.cli.scripts", "List the Lua scripts with their versions and SHA-1."),
 }

@@ -7,17 +7,26 @@ verb raise the typed error of a refusal; batch forms return one outcome word an 
 
 from __future__ import annotations
 
+from mq.store.families import Families
 from mq.store.lists import Lists
-from mq.store.producing import Producing
 from mq.store.reading import COUNT_BATCH
 from mq.store.refusals import REFUSALS
-from mq.store.running import PROMOTE_BATCH, SWEEP_BATCH, Running
-from mq.store.upkeep import WINDOW_BATCH, Upkeep
+from mq.store.running import PROMOTE_BATCH, SWEEP_BATCH
+from mq.store.scheduling import Scheduling
+from mq.store.upkeep import PRUNE_BATCH, WINDOW_BATCH, Upkeep
 
-__all__ = ["COUNT_BATCH", "PROMOTE_BATCH", "REFUSALS", "SWEEP_BATCH", "WINDOW_BATCH", "Store"]
+__all__ = [
+    "COUNT_BATCH",
+    "PROMOTE_BATCH",
+    "PRUNE_BATCH",
+    "REFUSALS",
+    "SWEEP_BATCH",
+    "WINDOW_BATCH",
+    "Store",
+]
 
 
-class Store(Producing, Running, Lists, Upkeep):
+class Store(Scheduling, Families, Lists, Upkeep):
     """Jobs in one Redis under one prefix.
 
     Args:
@@ -27,6 +36,8 @@ class Store(Producing, Running, Lists, Upkeep):
         clock: where the time of transitions comes from; the server's own by default.
         retry_for: how long an operation is repeated while Redis cannot be reached.
         id_generator: makes the ids of jobs enqueued without one.
+        history_ttl: ceiling of retention: the longest time finished jobs are kept, whatever their
+            own policy, or one for each of some states; workers of this store apply it.
         settings: username, password, db and redis-py's ssl and socket options.
 
     Raises:

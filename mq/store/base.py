@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mq import ids
@@ -11,8 +11,9 @@ from mq.calls import ScriptCaller, ServerInfo, Waiter
 from mq.clock import Clock, ServerClock
 from mq.connection import REDIS_FAILURES, endpoint_of, store_error
 from mq.doorbell import Doorbell
-from mq.durations import to_ms
+from mq.durations import Duration, to_ms
 from mq.keys import Keys
+from mq.policies import split_by_state
 
 if TYPE_CHECKING:
     import redis
@@ -29,12 +30,14 @@ class StoreBase:
         clock: Clock | None = None,
         retry_for: float | str = "5s",
         id_generator: Callable[[], str] = ids.new_id,
+        history_ttl: Duration | Mapping[str, Duration] | None = None,
         **settings: Any,
     ) -> None:
         self.keys = Keys(prefix)
         self.clock: Clock = clock or ServerClock()
         self.endpoint = endpoint_of(target, **settings)
         self._new_id = id_generator
+        self.history_ttl_ms = _ceilings(history_ttl)
         self._caller = ScriptCaller(self.endpoint, self.keys.meta(), to_ms(retry_for, "retry_for"))
         self._waiters = threading.local()
         self.doorbell = Doorbell(self.endpoint, self.keys.done())
@@ -97,3 +100,11 @@ class StoreBase:
     def _now(self) -> str:
         now = self.clock.now_ms()
         return "" if now is None else str(now)
+
+
+def _ceilings(given: Duration | Mapping[str, Duration] | None) -> dict[str, int]:
+    """The longest time finished jobs of each state are kept, ms; empty for no ceiling."""
+    if given is None:
+        return {}
+    by_state = split_by_state(given, "history_ttl")
+    return {state: to_ms(value, f"history_ttl {state}") for state, value in by_state.items()}

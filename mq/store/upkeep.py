@@ -5,15 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mq import ids
-from mq.store.base import StoreBase
+from mq.states import JobState
+from mq.store.reading import Reading
 from mq.validation import check_name
+
+_PRUNED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
 
 WINDOW_BATCH = 50
 BACKFILL_BATCH = 50
+PRUNE_BATCH = 50
+PRUNE_PAIRS = 40
+"""Pairs of (queue, name) one call of prune looks at: 7 sets each."""
 
 
-class Upkeep(StoreBase):
-    """Dedup windows that are over, and metadata indexes that are new."""
+class Upkeep(Reading):
+    """Finished jobs and dedup windows that are over, and metadata indexes that are new."""
+
+    def prune(self, limit: int = PRUNE_BATCH) -> int:
+        """Remove finished jobs past their retention; call again while it returns `limit` or more.
+
+        A job goes by the age on its own record, by the store's `history_ttl`, and by the policy of
+        the newest job of its queue, name and state, whichever comes first.
+        """
+        removed = 0
+        pairs = self.seen_pairs()
+        ceilings = [self.history_ttl_ms.get(state.value, "") for state in _PRUNED]
+        for start in range(0, max(len(pairs), 1), PRUNE_PAIRS):
+            flat = [text for pair in pairs[start : start + PRUNE_PAIRS] for text in pair]
+            removed += int(self._caller.call("prune", self._now(), limit, *ceilings, *flat)[1])
+        return removed
 
     def window_sweep(self, limit: int = WINDOW_BATCH) -> int:
         """Delete dedup windows that are over; call again while it returns `limit`."""

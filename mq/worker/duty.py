@@ -23,15 +23,25 @@ class Duty(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._interval_s = interval_ms / 1000
         self._stop_asked = threading.Event()
+        self._poked = threading.Event()
         self._outage = Outage(told, self._stop_asked, streak)
 
     def stop(self) -> None:
         """End the thread."""
         self._stop_asked.set()
+        self._poked.set()
+
+    def poke(self) -> None:
+        """Look again now: somebody knows of work."""
+        self._poked.set()
 
     def look(self) -> None:
         """Do the work there is now."""
         raise NotImplementedError
+
+    def pause_s(self) -> float:
+        """How long to wait before the next look."""
+        return self._interval_s * random.uniform(0.9, 1.1)
 
     def run(self) -> None:
         """Look until stopped."""
@@ -42,4 +52,5 @@ class Duty(threading.Thread):
             except StoreError as error:
                 self._outage.failed(error)
                 continue
-            self._stop_asked.wait(self._interval_s * random.uniform(0.9, 1.1))
+            self._poked.wait(self.pause_s())
+            self._poked.clear()

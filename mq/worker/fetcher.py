@@ -106,6 +106,7 @@ class Fetcher(threading.Thread):
         self._ran_dry = threading.Event()
         self._unanswered: ClaimRequest | None = None
         self._claim_out = False
+        self._outdated = False
         self._halt = threading.Event()
         self._outage = Outage("claiming", self._halt, streak)
 
@@ -167,6 +168,14 @@ class Fetcher(threading.Thread):
             self._claiming = self._running = False
             self._halt.set()
             self._change.notify_all()
+
+    def look_again(self) -> None:
+        """Forget that a claim found nothing; the answer of one on its way does not count."""
+        with self._change:
+            self._ran_dry.clear()
+            self._outdated = self._claim_out
+            self._nap_until = 0.0
+            self._change.notify()
 
     @property
     def is_dry(self) -> bool:
@@ -297,11 +306,16 @@ class Fetcher(threading.Thread):
             before = self._runs.add(Run(record, request.token))
             if before is not None:
                 self.displaced(before)
+        due = claim.next_run_at is not None and claim.next_run_at <= claim.now
+        dry = not claim.jobs and not due and len(self._runs) == 0
         with self._change:
             self._free -= len(claim.jobs)
-            self._nap_until = time.monotonic() + nap_s if short else 0.0
+            outdated, self._outdated = self._outdated, False
+            self._nap_until = time.monotonic() + nap_s if short and not outdated else 0.0
             self._claims += 1
             self._claim_out = False
+            if dry and not outdated:
+                self._ran_dry.set()
             self._change.notify_all()
         for record in claim.jobs:
             run = self._runs.get(record.id)
@@ -311,6 +325,3 @@ class Fetcher(threading.Thread):
                     self.foretold(run)
         if short:
             self.became_hungry()
-        due = claim.next_run_at is not None and claim.next_run_at <= claim.now
-        if not claim.jobs and not due and len(self._runs) == 0:
-            self._ran_dry.set()

@@ -45,6 +45,7 @@ class Report:
         spent: whether the rest of the budget is to be skipped.
         interrupted: whether it ended by mq's own interrupt.
         error: what was raised; None after a value, and when it was raised in another process.
+        value: what a fan-out returned, which is not stored as an exit.
     """
 
     completed: bool
@@ -54,22 +55,48 @@ class Report:
     spent: bool = False
     interrupted: bool = False
     error: BaseException | None = None
+    value: Any = None
+
+
+@attrs.frozen
+class Phase:
+    """What is called instead of a definition's handler: one of the two phases of a flow.
+
+    Args:
+        function: what is called.
+        passes_context: whether the context comes last.
+        arguments: what comes behind the payload.
+        fans_out: whether its value is the children, not a result.
+    """
+
+    function: Any
+    passes_context: bool
+    arguments: tuple[Any, ...] = ()
+    fans_out: bool = False
 
 
 def invoke(
-    job: Job[Any, Any], payload: bytes | None, context: Context, window: Window, max_bytes: int
+    job: Job[Any, Any],
+    payload: bytes | None,
+    context: Context,
+    window: Window,
+    max_bytes: int,
+    phase: Phase | None = None,
 ) -> Report:
     """Run a handler to its end. Never raises: whatever a handler does is a report."""
+    phase = phase or Phase(job.function or job, job.passes_context)
     try:
         if payload is None:
             raise DecodeError("the payload is missing from the store")
         value = job.payload_codec.decode(payload)
     except DecodeError as error:
         return defect(error, "undecodable")
-    arguments = (value, context) if job.passes_context else (value,)
+    arguments = (value, *phase.arguments, *([context] if phase.passes_context else []))
     enter(context)
     try:
-        result = window.call(job.function or job, arguments)
+        result = window.call(phase.function, arguments)
+        if phase.fans_out:
+            return Report(completed=True, exit=b"", value=result)
     except BaseException as error:  # noqa: BLE001 SystemExit too ends a run, not a worker
         return _raised(job, _from_handler(error), max_bytes)
     finally:

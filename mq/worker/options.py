@@ -67,7 +67,10 @@ class WorkerOptions:
         lock_renew_ms: interval of the heartbeat.
         stalled_ms: interval of the stall sweep.
         max_stalled_count: how often a job may stall before it is failed.
-        history_ms: interval of the sweep of dedup windows and of the look for new metadata indexes.
+        schedule_ms: longest the ticker waits before it looks for schedules that are due.
+        flow_ms: interval of the flow sweep, the age at which it looks into an open row, and longest
+            a report waits to be carried.
+        history_ms: interval of pruning, of the sweep of dedup windows, and of metadata back-fills.
         poll_ms: longest an idle worker waits before it looks by itself; wake-ups are pushed.
         shutdown_grace_ms: how long a stop waits for running jobs before it gives them back.
         max_strays: how many threads of unresponsive handlers may be left behind before the worker
@@ -85,6 +88,8 @@ class WorkerOptions:
     lock_renew_ms: int = 15_000
     stalled_ms: int = 30_000
     max_stalled_count: int = 1
+    schedule_ms: int = 15_000
+    flow_ms: int = 30_000
     history_ms: int = 60_000
     poll_ms: int = 5_000
     shutdown_grace_ms: int = 25_000
@@ -110,6 +115,8 @@ _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
         "max_stalled_count",
         lambda v: check_count(v, "max_stalled_count", 0, MAX_ATTEMPTS),
     ),
+    "schedule_interval": ("schedule_ms", lambda v: _duration(v, "schedule_interval", 10)),
+    "flow_interval": ("flow_ms", lambda v: _duration(v, "flow_interval", 10)),
     "history_interval": ("history_ms", lambda v: _duration(v, "history_interval", 10)),
     "poll_interval": ("poll_ms", lambda v: _duration(v, "poll_interval", 10)),
     "shutdown_grace": ("shutdown_grace_ms", lambda v: _duration(v, "shutdown_grace", 0)),

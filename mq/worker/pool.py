@@ -16,6 +16,8 @@ from mq.worker.duty import Duty
 from mq.worker.executors.process import CHILD_MARK, ProcessExecutor, reference_of
 from mq.worker.executors.thread import ThreadExecutor
 from mq.worker.fetcher import Fetcher
+from mq.worker.flow_starter import FlowStarter
+from mq.worker.flow_sweeper import FlowSweeper
 from mq.worker.heartbeat import Heartbeat
 from mq.worker.hooks import FailureHooks
 from mq.worker.indexer import Indexer
@@ -23,11 +25,14 @@ from mq.worker.interrupter import Interrupter
 from mq.worker.listener import Listener
 from mq.worker.options import WorkerOptions, read_options
 from mq.worker.outage import Streak
+from mq.worker.pruner import Pruner
 from mq.worker.queue_order import QueueOrder
+from mq.worker.relay import Relay
 from mq.worker.run import Run, Runs
 from mq.worker.runner import Ended, Runner
 from mq.worker.signals import StopSignals
 from mq.worker.stall_sweeper import StallSweeper
+from mq.worker.ticker import Ticker
 from mq.worker.timekeeper import Timekeeper
 from mq.worker.window_sweeper import WindowSweeper
 
@@ -87,7 +92,7 @@ class Worker:
         in_process = frozenset(
             name
             for name, job in jobs.items()
-            if (job.conduct.executor or self.options.executor) == "process"
+            if (job.conduct.executor or self.options.executor) == "process" and job.flow is None
         )
         if in_process:
             reference_of(app)
@@ -135,16 +140,24 @@ class Worker:
             self.store, pairs, self.options, self.runs, self.fetcher, self.interrupter, streak
         )
         self.hooks = FailureHooks(jobs)
-        self.fetcher.landed = self.hooks.landed
+        self.fetcher.landed = self._landed
         self.fetcher.became_hungry = self.listener.became_hungry
         self.heartbeat = Heartbeat(self.store, self.options, self.runs, self.interrupter, streak)
         self.fetcher.displaced = self.heartbeat.lost
         self.fetcher.foretold = self.interrupter.cancel
         self.sweeper = StallSweeper(self.store, self.options, streak)
         self.sweeper.requeued = self.fetcher.look
+        self.starter = FlowStarter(app, self.store, self.options, streak)
+        self.relay = Relay(app, self.store, self.options, streak)
+        self.ticker = Ticker(self.store, app.schedule_sets, self.options, streak)
         self._upkeep: tuple[Duty, ...] = (
             self.sweeper,
             WindowSweeper(self.store, self.options, streak),
+            Pruner(self.store, self.options, streak),
+            self.starter,
+            self.relay,
+            FlowSweeper(app, self.store, self.options, streak),
+            self.ticker,
             Indexer(self.store, _declared(app, store), self.options, streak),
         )
         self._duties: tuple[threading.Thread, ...] = (
@@ -156,6 +169,7 @@ class Worker:
             *self._upkeep,
         )
         self._started = False
+        self._made = 0
 
     def _overrun(self) -> None:
         self.fetcher.stop_claiming()
@@ -176,6 +190,13 @@ class Worker:
 
     def _finished(self, run: Run, ended: Ended) -> None:
         self.fetcher.finished(run, ended)
+
+    def _landed(self, run: Run, ended: Ended, word: str) -> None:
+        self.hooks.landed(run, ended, word)
+        if word == "fanned_out":
+            self.starter.start_children(run.job_id)
+        if run.record.parent:
+            self.relay.poke()
 
     def start(self) -> None:
         """Check the server and start the threads; StoreError when Redis cannot be reached."""
@@ -207,7 +228,7 @@ class Worker:
         while not signals.drain.wait(LOOK_S) and not self._too_many_strays.is_set() and not broken:
             # A duty that dies of a bug leaves a worker that looks alive and does half its work.
             broken = [duty.name for duty in self._duties if not duty.is_alive()]
-            if self.options.burst and self.fetcher.is_dry:
+            if self.options.burst and self.fetcher.is_dry and self._is_quiet():
                 break
         if broken:
             log.critical("worker %s stops: its %s has died", self.options.id, ", ".join(broken))
@@ -218,6 +239,21 @@ class Worker:
         if self.options.burst and self.fetcher.tally["failed"]:
             return ExitCode.BURST_FAILED
         return ExitCode.CLEAN
+
+    def _is_quiet(self) -> bool:
+        """Whether flows and schedules have made nothing runnable since a burst ran dry last."""
+        try:
+            self.ticker.look()
+            self.starter.look()
+            self.relay.look()
+        except StoreError:
+            return True
+        done = self.starter.done + self.relay.done + self.ticker.ticked
+        if done == self._made:
+            return True
+        self._made = done
+        self.fetcher.look_again()
+        return False
 
     def stop(self, *, force: threading.Event | None = None) -> bool:
         """Stop claiming, let runs finish for the grace, and give back what is left.
@@ -319,7 +355,11 @@ def _is_set(event: threading.Event | None) -> bool:
 
 def _runnable(app: App, store: str) -> dict[str, Job[Any, Any]]:
     bound = {name: job for name, job in app.jobs.items() if job.store_name == store}
-    jobs = {name: job for name, job in bound.items() if job.function is not None}
+    jobs = {
+        name: job
+        for name, job in bound.items()
+        if job.function is not None or (job.flow is not None and job.flow.complete)
+    }
     for name in sorted(set(bound) - set(jobs)):
         log.warning("job %s has no handler here; its jobs are left to other workers", name)
     if not jobs:

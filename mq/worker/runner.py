@@ -13,13 +13,22 @@ import attrs
 from mq import codec
 from mq.context import Context
 from mq.durations import format_ms
-from mq.errors import JobFailedError, StoreError
+from mq.errors import (
+    JobFailedError,
+    JobNotFoundError,
+    LockLostError,
+    PayloadError,
+    StoreError,
+)
+from mq.flows import FlowError, manifest_of
 from mq.policies import Backoff
 from mq.records import Ack
+from mq.worker.flow_phase import phase_of
 from mq.worker.invocation import Report, defect, invoke
 
 if TYPE_CHECKING:
     from mq.definitions import Job
+    from mq.flows import Flow
     from mq.store import Store
     from mq.worker.run import Run
 
@@ -32,6 +41,7 @@ _PAST_TENSE = {
     "ack_retried": "failed, will retry",
     "ack_failed": "failed",
     "ack_cancelled": "cancelled",
+    "ack_fanned_out": "fanned out",
     "release": "given back",
 }
 
@@ -96,7 +106,7 @@ class Runner:
         """Run one job to its end. Never raises: whatever a handler does is an outcome."""
         log.info("run started: %s %s #%d (%s)", run.name, run.job_id, run.attempt, run.record.queue)
         run.began = time.monotonic()
-        run.elsewhere = run.name in self._process_names
+        run.elsewhere = run.name in self._process_names and self._jobs[run.name].flow is None
         try:
             ended = self._attempt(run)
         except BaseException as error:  # noqa: BLE001 a record that cannot be read is no reason to die
@@ -126,16 +136,49 @@ class Runner:
         if run.cancel_requested:
             return self._end("ack_cancelled", run)
         job = self._jobs[run.name]
+        if job.flow is not None:
+            return self._flow_phase(run, job, job.flow)
         if run.elsewhere:
             report = self._elsewhere.invoke(run, lambda: self._begin(run))
         else:
             context = self._begin(run)
             report = invoke(job, run.record.payload, context, run.window, self._max_bytes)
+        return self._ended_by(run, job, report)
+
+    def _ended_by(self, run: Run, job: Job[Any, Any], report: Report) -> Ended:
         if report.completed:
             return self._end("ack_completed", run, exit_=report.exit)
         if _was_told(run, report):
             return self._told(run, report.traceback)
         return self._failed(run, job, report)
+
+    def _flow_phase(self, run: Run, job: Job[Any, Any], flow: Flow[Any, Any]) -> Ended:
+        """Run a flow parent: it fans out, or collects when that has landed."""
+        try:
+            phase = phase_of(flow, self._store, run.record)
+        except StoreError as error:
+            log.warning("job %s is given back, its children cannot be read: %s", run.job_id, error)
+            return self._end("release", run)
+        context = self._begin(run)
+        report = invoke(job, run.record.payload, context, run.window, self._max_bytes, phase)
+        if report.completed and phase.fans_out:
+            return self._fanned_out(run, flow, report)
+        return self._ended_by(run, job, report)
+
+    def _fanned_out(self, run: Run, flow: Flow[Any, Any], report: Report) -> Ended:
+        try:
+            rows = manifest_of(flow, run.record, report.value)
+            self._store.write_manifest(run.job_id, run.token, rows, flow.on_child_failure)
+        except (LockLostError, JobNotFoundError):
+            run.lost = True
+        except StoreError as error:
+            log.warning("fan-out of job %s was not stored, it is given back: %s", run.job_id, error)
+            return self._end("release", run)
+        except (FlowError, PayloadError, ValueError) as error:
+            # The same children come out of every run: another one would fail likewise.
+            spent = attrs.evolve(defect(error, "unencodable"), spent=True)
+            return self._failed(run, self._jobs[run.name], spent)
+        return self._end("ack_fanned_out", run)
 
     def _begin(self, run: Run) -> Context:
         """Make the context of a handler that is about to start; its time counts from here."""

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from conformance.build import TOKEN, job
 from servers import Server
-from transitions.seed import _park, raw, snapshot
+from transitions.seed import CHILD, raw, snapshot, write_children
 
 from mq.clock import FakeClock
 from mq.records import Ack, JobRecord, Request
@@ -80,7 +80,8 @@ def fill(
         clock.advance(1)
     for request, state in busy:
         if state is JobState.WAITING_CHILDREN:
-            _park(store, _id(request), request.queue, request.name)
+            write_children(store, _id(request), TOKEN, [CHILD])
+            store.ack_fanned_out(_id(request), TOKEN)
 
 
 def _id(request: Request) -> str:

@@ -14,12 +14,15 @@ from servers import Server
 from transitions.invariants import violations
 from transitions.seed import snapshot
 
+from mq.cadence import Cadence
 from mq.clock import FakeClock
 from mq.errors import JobNotCancellableError, JobNotPromotableError, JobNotRetryableError, MQError
 from mq.policies import Dedupe
-from mq.records import Ack, ClaimRequest, Page
+from mq.records import Ack, ClaimRequest, Page, ScheduleRecord
 from mq.states import JobState
 from mq.store import Store
+from mq.store.families import ChildReport, ChildRow
+from mq.store.scheduling import Tick
 from mq.store.steering import STEER_BATCH
 
 Verb = Callable[[Store], Any]
@@ -237,6 +240,148 @@ def test_a_steering_verb_whose_reply_is_lost_is_told_as_if_it_were_not(
     assert proxy.swallowed == 1
     assert answer == STEERED[verb](sound)
     assert _told_apart_by_nothing_else(faulty) == _told_apart_by_nothing_else(sound)
+    assert violations(faulty) == []
+    faulty.close()
+    sound.close()
+
+
+def _refill(store: Store) -> Store:
+    """Beside everything else a parent in each place, a report, schedules, and what is past."""
+    parents = ["writes", "fans-out", "has-none", "called-off", "parked", "fails-fast", "owes"]
+    store.enqueue_many(job(one, name="parent") for one in parents)
+    store.enqueue_many([job("child", name="child", parent="of another store")])
+    store.enqueue_many([job("aged", name="child", keep="completed=*/5")])
+    assert len(take(store, 20, names=("parent", "child"))) == len(parents) + 2
+    for one in ("fans-out", "called-off", "parked", "fails-fast", "owes"):
+        store.write_manifest(one, TOKEN, ROWS, "fail")
+    store.cancel("called-off")
+    for one in ("parked", "fails-fast", "owes"):
+        store.ack_fanned_out(one, TOKEN)
+    store.cancel("owes")
+    for one in ("child", "aged"):
+        store.ack_completed(one, TOKEN, b"r")
+    for key in ("due", "goes", "rests"):
+        store.upsert_schedule(attrs.evolve(SCHEDULE, key=key))
+    store.pause_schedule(NAME, "rests")
+    return store
+
+
+ROWS = [ChildRow(key, b"row of " + key.encode()) for key in ("a", "b")]
+SCHEDULE = ScheduleRecord(
+    name=NAME, key="new", cadence=Cadence(every_ms=1_000), next_run_at=1_000, anchor=1,
+    request=job(metadata={"customer": "c"}),
+)  # fmt: skip
+FAMILIES: dict[str, Verb] = {
+    "write_manifest": lambda s: s.write_manifest("writes", TOKEN, ROWS, "continue"),
+    "ack_fanned_out": lambda s: s.ack_fanned_out("fans-out", TOKEN),
+    "ack_fanned_out without children": lambda s: s.ack_fanned_out("has-none", TOKEN),
+    "ack_fanned_out cancelled": lambda s: s.ack_fanned_out("called-off", TOKEN),
+    "ack_completed of a child": lambda s: s.ack_completed("h1", TOKEN, b"r"),
+    "cancel parked": lambda s: s.cancel("parked"),
+    "next_children": lambda s: s.next_children("parked", ["a"]),
+    "list_child_results": lambda s: s.list_child_results("owes"),
+    "peek_outbox": lambda s: s.peek_outbox(),
+    "upsert_schedule": lambda s: s.upsert_schedule(SCHEDULE),
+    "upsert_schedule again": lambda s: s.upsert_schedule(attrs.evolve(SCHEDULE, key="due")),
+    "upsert_schedule anew": lambda s: s.upsert_schedule(
+        attrs.evolve(SCHEDULE, key="due", cadence=Cadence(every_ms=7), next_run_at=7)
+    ),
+    "remove_schedule": lambda s: s.remove_schedule(NAME, "goes"),
+    "remove_schedule of nobody": lambda s: s.remove_schedule(NAME, "nobody"),
+    "pause_schedule": lambda s: s.pause_schedule(NAME, "due"),
+    "resume_schedule": lambda s: s.resume_schedule(NAME, "rests"),
+    "tick": lambda s: s.tick(NAME, "due", 1_000, 2_000, SCHEDULE.occurrence(1_000)),
+    "tick that is stale": lambda s: s.tick(NAME, "due", 1, 2_000, SCHEDULE.occurrence(1)),
+    "tick of an id that exists": lambda s: s.tick(NAME, "due", 1_000, 2_000, job("w1")),
+    "tick_all": lambda s: s.tick_all(
+        [Tick(one, one.next_run_at + 1_000) for one in s.list_schedules() if one.key != "rests"]
+    ),
+    "advance_schedule": lambda s: s.advance_schedule(NAME, "due", 1_000, 2_000),
+    "advance_schedule that is stale": lambda s: s.advance_schedule(NAME, "due", 1, 2_000),
+    "due_schedules": lambda s: [one.key for one in s.due_schedules().schedules],
+    "list_schedules": lambda s: s.list_schedules(),
+}
+"""What a worker and a person ask of flows and schedules."""
+
+
+@pytest.mark.parametrize("verb", FAMILIES)
+def test_a_verb_of_flows_and_schedules_whose_reply_is_lost_is_told_as_if_it_were_not(
+    proxy: Proxy,
+    real_server: Server,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    """Same answer and same keyspace, whether it changed something or came too late."""
+    faulty = _refill(_store(proxy.url, "faulty", clock))
+    sound = _refill(_store(real_server.url, "sound", clock))
+
+    expected, answer = _losing_the_last_reply(FAMILIES[verb], sound, faulty, proxy, monkeypatch)
+
+    assert proxy.swallowed == 1
+    assert answer == expected
+    assert _told_apart_by_nothing_else(faulty) == _told_apart_by_nothing_else(sound)
+    assert violations(faulty) == []
+    faulty.close()
+    sound.close()
+
+
+def _losing_the_last_reply(
+    verb: Verb, sound: Store, faulty: Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, Any]:
+    """What a verb answers, and what it answers when the reply of the last call it makes is lost."""
+    calls: list[int] = []
+    _before_each_call(sound, lambda: calls.append(1), monkeypatch)
+    expected = verb(sound)
+    last = len(calls) - 1
+    _before_call(faulty, last, lambda: proxy.swallow_next_reply("close"), monkeypatch)
+    return expected, verb(faulty)
+
+
+def _before_each_call(
+    store: Store, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeat = store._caller.repeat
+
+    def noted(operation: Callable[[bool], Any]) -> Any:
+        act()
+        return repeat(operation)
+
+    monkeypatch.setattr(store._caller, "repeat", noted)
+
+
+CARRIED: dict[str, Verb] = {
+    "record_child_results": lambda s: s.record_child_results(
+        [
+            ChildReport("parked", "a", "completed", b"r"), ChildReport("parked", "b", "cancelled"),
+            ChildReport("fails-fast", "a", "failed", b"e"), ChildReport("nobody", "a", "failed"),
+        ]
+    ),
+    "mark_children_delivered": lambda s: s.mark_children_delivered("owes", ["a", "b"]),
+    "delete_outbox": lambda s: s.delete_outbox([one.id for one in s.peek_outbox()]),
+    "prune": lambda s: s.prune(),
+}  # fmt: skip
+"""What is taken away step by step: a repeat finds it done, and only tells less of it."""
+
+
+@pytest.mark.parametrize("verb", CARRIED)
+def test_what_is_carried_on_after_a_lost_reply_happens_once(
+    proxy: Proxy,
+    real_server: Server,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    """Same keyspace as beside a store whose replies all came."""
+    faulty = _refill(_store(proxy.url, "faulty", clock))
+    sound = _refill(_store(real_server.url, "sound", clock))
+    clock.advance(5)
+    before = _told_apart_by_nothing_else(sound)
+
+    _losing_the_last_reply(CARRIED[verb], sound, faulty, proxy, monkeypatch)
+
+    assert proxy.swallowed == 1
+    assert _told_apart_by_nothing_else(faulty) == _told_apart_by_nothing_else(sound) != before
     assert violations(faulty) == []
     faulty.close()
     sound.close()

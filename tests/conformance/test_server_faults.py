@@ -15,13 +15,20 @@ from servers import Server, ServerPool
 from transitions.invariants import violations
 from transitions.seed import raw, snapshot
 
+from mq.cadence import Cadence
 from mq.clock import FakeClock
 from mq.errors import StoreError
 from mq.policies import Dedupe
-from mq.records import Ack, ClaimRequest, Enqueued, Request
+from mq.records import Ack, ClaimRequest, Enqueued, Request, ScheduleRecord
 from mq.scripts import load_scripts
 from mq.states import JobState
 from mq.store import Store
+from mq.store.families import ChildReport, ChildRow
+
+HOUR_MS = 3_600_000
+SCHEDULE = ScheduleRecord(
+    name=NAME, key="hourly", cadence=Cadence(every_ms=HOUR_MS), request=job(), next_run_at=HOUR_MS
+)
 
 SCRIPT_VERBS: dict[str, Callable[[Store], Any]] = {
     "enqueue": lambda s: s.enqueue(job("other")),
@@ -55,6 +62,22 @@ SCRIPT_VERBS: dict[str, Callable[[Store], Any]] = {
     "window_sweep": lambda s: s.window_sweep(),
     "declare_index": lambda s: s.declare_index(["key"]),
     "backfill": lambda s: s.backfill(),
+    "prune": lambda s: s.prune(),
+    "write_manifest": lambda s: s.write_manifest("a", TOKEN, [ChildRow("k", b"row")], "fail"),
+    "ack_fanned_out": lambda s: s.ack_fanned_out("a", TOKEN),
+    "next_children": lambda s: s.next_children("a"),
+    "record_child_results": lambda s: s.record_child_results([ChildReport("a", "k", "failed")]),
+    "list_child_results": lambda s: s.list_child_results("a"),
+    "flow_sweep_work": lambda s: s.flow_sweep_work(0),
+    "mark_children_delivered": lambda s: s.mark_children_delivered("a", ["k"]),
+    "peek_outbox": lambda s: s.peek_outbox(),
+    "delete_outbox": lambda s: s.delete_outbox(["1"]),
+    "upsert_schedule": lambda s: s.upsert_schedule(SCHEDULE),
+    "remove_schedule": lambda s: s.remove_schedule(NAME, "hourly"),
+    "pause_schedule": lambda s: s.pause_schedule(NAME, "hourly"),
+    "tick": lambda s: s.tick(NAME, "hourly", HOUR_MS, 2 * HOUR_MS, SCHEDULE.occurrence(HOUR_MS)),
+    "advance_schedule": lambda s: s.advance_schedule(NAME, "hourly", HOUR_MS, 2 * HOUR_MS),
+    "list_schedules": lambda s: s.list_schedules(),
 }
 
 
@@ -257,6 +280,66 @@ def test_a_full_server_drains(
     assert violations(real_store) == []
 
 
+def test_a_full_server_goes_on_with_flows_and_retention(
+    real_store: Store, clock: FakeClock, full: Callable[[], None]
+) -> None:
+    """Parents park, resume, fail and are cancelled; reports leave; what is old goes."""
+    store = real_store
+    parents = ["collects", "fails", "called-off"]
+    child = job("child", name="child", parent="of a parent")
+    store.enqueue_many([child, *(job(one) for one in parents)])
+    store.enqueue_many([job("zero", keep="completed=0/*"), job("aged", keep="completed=*/5")])
+    taken = take(store, 9, names=(NAME, "child"))
+    assert taken == ["child", *parents, "zero", "aged"]
+    for one in parents:
+        store.write_manifest(one, TOKEN, [ChildRow("a", b"row"), ChildRow("b", b"row")], "fail")
+    store.upsert_schedule(SCHEDULE)
+    full()
+    _flush_scripts(store)
+
+    assert [store.ack_fanned_out(one, TOKEN) for one in parents] == ["fanned_out"] * 3
+    assert [row.key for row in store.next_children("collects")] == ["a", "b"]
+    assert store.next_children("collects", ["a", "b"]) == []
+    reports = [
+        ChildReport("collects", "a", "completed", b"r" * 5_000),
+        ChildReport("collects", "b", "cancelled"),
+        ChildReport("fails", "a", "failed", b"e" * 5_000),
+    ]
+    assert store.record_child_results(reports) == [True] * 3
+    assert store.cancel("called-off") == "cancelled"
+    assert store.get_states(parents) == ["waiting", "failed", "cancelled"]
+    assert len(store.flow_sweep_work(0)) == 3
+    assert store.mark_children_delivered("called-off", ["a", "b"]) == 2
+    for one in ("child", "zero", "aged"):
+        assert store.ack_completed(one, TOKEN, b"r" * 5_000) == "completed"
+    (entry,) = store.peek_outbox()
+    assert (entry.child, entry.exit) == ("child", b"r" * 5_000)
+    assert store.delete_outbox([entry.id]) == 1
+    clock.advance(5)
+    assert store.prune() == 1
+    assert store.get_states(["child", "zero", "aged"]) == ["completed", None, None]
+    assert store.pause_schedule(NAME, "hourly")
+    assert store.resume_schedule(NAME, "hourly")
+    (resumed,) = store.list_schedules()
+    slot = resumed.next_run_at
+    assert store.advance_schedule(NAME, "hourly", slot, slot + HOUR_MS)
+    assert store.remove_schedule(NAME, "hourly")
+    assert violations(store) == []
+
+
+def test_a_full_server_refuses_a_schedule_and_its_tick_as_a_whole(
+    real_store: Store, full: Callable[[], None]
+) -> None:
+    """What makes jobs waits for room; the occurrence is not lost."""
+    real_store.upsert_schedule(SCHEDULE)
+    before = snapshot(real_store)
+    full()
+    for verb in ("upsert_schedule", "tick"):
+        with pytest.raises(StoreError, match="out of memory"):
+            SCRIPT_VERBS[verb](real_store)
+    assert snapshot(real_store) == before
+
+
 LATEST = Dedupe("latest", ttl="1m", replace=True)
 PUSHED = Dedupe("pushed", ttl="1m", extend=True)
 
@@ -427,10 +510,12 @@ def test_a_replica_is_told_as_such(
     store = Store(real_server.url, clock=clock, retry_for=0)
     store.enqueue_many([job("a"), job("b")])
     take(store)
+    store.upsert_schedule(SCHEDULE)
     replica()
     for verb in (
         "enqueue", "claim", "extend", "ack_completed", "ack_retried", "release", "watch", "cancel",
-        "pause", "declare_index", "cancel_where",
+        "pause", "declare_index", "cancel_where", "write_manifest", "ack_fanned_out",
+        "upsert_schedule", "tick", "pause_schedule", "remove_schedule",
     ):  # fmt: skip
         with pytest.raises(StoreError, match="read-only replica: give the address of the primary"):
             SCRIPT_VERBS[verb](store)

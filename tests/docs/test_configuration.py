@@ -12,11 +12,14 @@ from docs.blocks import DOCS
 
 from mq import (
     app,
+    cadence,
     definitions,
+    flows,
     job_options,
     keys,
     listing,
     policies,
+    schedules,
     store,
     validation,
     wire,
@@ -24,7 +27,8 @@ from mq import (
 )
 from mq.durations import format_ms
 from mq.records import Request
-from mq.store import steering, upkeep
+from mq.scripts import script_folder
+from mq.store import families, scheduling, steering, upkeep
 from mq.worker import fetcher, options, runner
 
 PAGE = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
@@ -141,6 +145,30 @@ def test_options_of_a_dedup_key() -> None:
     compare(table_below("Deduplication"), defaults_of(policies.Dedupe))
 
 
+def test_options_of_a_retention() -> None:
+    """As `mq.Keep` takes them."""
+    compare(table_below("Retention"), defaults_of(policies.Keep))
+    (most,) = (int(n) for n in re.findall(r"0 to (\d+): how many finished", PAGE))
+    assert most == policies.MAX_KEPT
+
+
+def test_options_of_a_schedule() -> None:
+    """As a definition, and an app for a set of them, take them; a set names its group once."""
+    page = table_below("Schedules")
+    assert page.pop("payload") == "`None`"
+    code = defaults_of(definitions.Job.schedule)
+    assert code.pop("payload") is UNSAID
+    compare(page, code)
+    compare(table_below("Schedules", 1), defaults_of(app.App.schedules))
+    assert set(page) - set(defaults_of(schedules.ScheduleSet.add, "job", "payload")) == {"group"}
+
+
+def test_options_of_a_flow_and_of_a_child() -> None:
+    """As an app and a definition take them."""
+    compare(table_below("Flows"), defaults_of(app.App.flow))
+    compare(table_below("Flows", 1), defaults_of(definitions.Job.child))
+
+
 def test_options_of_a_worker() -> None:
     """Public names, in the order of the class, and durations as people write them."""
     plain = options.WorkerOptions()
@@ -174,6 +202,15 @@ def test_limits() -> None:
         "expired locks dealt with in one sweep call": [store.SWEEP_BATCH],
         "dedup windows deleted in one sweep call": [store.WINDOW_BATCH],
         "dedup key": [policies.MAX_KEY_BYTES],
+        "key of a schedule or a child": [schedules.MAX_KEY_BYTES],
+        "cron expression": [cadence.MAX_CRON_BYTES],
+        "finished jobs removed by the end of another": [_in_script("retain", "PRUNE_BATCH")],
+        "finished jobs removed in one pruning call": [upkeep.PRUNE_BATCH],
+        "schedules due that are made jobs in one round trip": [scheduling.TICK_BATCH],
+        "levels of flows": [flows.MAX_DEPTH],
+        "children noted in one call": [families.MANIFEST_BATCH],
+        "reports recorded in one call": [families.REPORT_BATCH],
+        "children in a page of results": [families.MAX_LIST],
         "jobs cancelled, retried, promoted or removed in one call": [steering.STEER_BATCH],
         "jobs a step of a metadata back-fill looks at": [upkeep.BACKFILL_BATCH],
         "items of a page": [listing.MAX_LIMIT, listing.PAGE_BYTES],
@@ -181,10 +218,17 @@ def test_limits() -> None:
         "scripts that a list runs to fill a page": [listing.CALLS],
         "sorted sets that one script of a list merges": [listing.MAX_SETS],
     }
+    assert schedules.MAX_KEY_BYTES == definitions.MAX_CHILD_KEY_BYTES
     longest = "n" * options.MAX_ID_BYTES
     assert validation.check_name(longest, "queue") == keys.check_prefix(longest)
     with pytest.raises(ValueError, match="64"):
         validation.check_name(longest + "n", "queue")
+
+
+def _in_script(fragment: str, name: str) -> int:
+    text = (script_folder() / "fragments" / f"{fragment}.lua").read_text(encoding="utf-8")
+    (found,) = re.findall(rf"^local {name} = (\d+)$", text, re.MULTILINE)
+    return int(found)
 
 
 def test_exit_codes() -> None:

@@ -13,6 +13,9 @@ PLAYED_HERE = (
     "docs/architecture.md",
     "docs/guides/cancellation-and-admin.md",
     "docs/guides/deduplication.md",
+    "docs/guides/flows.md",
+    "docs/guides/retention.md",
+    "docs/guides/schedules.md",
 )
 """Pages whose commands the test below runs."""
 PLAYED = {"README.md", "docs/quickstart.md", "docs/redis-cli.md", *PLAYED_HERE}

@@ -6,13 +6,17 @@ import re
 import shlex
 import threading
 
+import pytest
 from docs.blocks import ROOT, blocks_of
 from helpers import wait_until
 from servers import Server
 
 import mq
+from mq.flows import FlowResults
+from mq.records import Child, Request
 from mq.scripts import load_scripts
 from mq.states import JobState
+from mq.store.families import ChildReport, ChildRow
 
 (RIGHTS,) = blocks_of(ROOT / "SECURITY.md")
 SENT_BY_CLIENTS = {"evalsha", "script|load", "ping", "bzpopmin", "subscribe", "unsubscribe"}
@@ -21,7 +25,7 @@ SENT_BY_CLIENTS = {"evalsha", "script|load", "ping", "bzpopmin", "subscribe", "u
 def test_a_user_with_the_rights_on_the_page_may_run_steer_and_list_jobs(
     real_server: Server,
 ) -> None:
-    """Runs, retries, progress, cancels, pauses, dedup keys, indexes, lists: nothing is denied."""
+    """Runs, retries, progress, cancels, pauses, dedup keys, indexes, lists, schedules, flows."""
     real_server.cli(*shlex.split(RIGHTS.text))
     real_server.cli("ACL", "LOG", "RESET")
     app = mq.App(
@@ -43,7 +47,25 @@ def test_a_user_with_the_rights_on_the_page_may_run_steer_and_list_jobs(
             raise ValueError(number)
         return 2 * number
 
+    total = app.define("total", payload=int, result=int)
+    flow = app.flow("total", parent=total, children=[double], on_child_failure="fail")
+
+    @flow.fan_out
+    def children(count: int) -> list[Child]:
+        if count < 0:
+            return [double.child("fails", 1, attempts=1)]
+        return [double.child(str(at), at, attempts=2) for at in range(1, count + 1)]
+
+    @flow.collect
+    def collect(count: int, results: FlowResults) -> int:
+        return sum(child.value for child in results.all())
+
     with mq.Worker(app):
+        assert flow.execute(2, wait="20s") == 6
+        with pytest.raises(mq.JobFailedError):
+            flow.execute(-1, wait="20s")
+        parent = flow.enqueue(0)
+        assert flow.await_result(parent, timeout="20s") == 0
         job_id = double.enqueue(21)
         assert double.await_result(job_id, timeout="20s") == 42
         assert len(double.attempts(job_id)) == 2
@@ -53,7 +75,9 @@ def test_a_user_with_the_rights_on_the_page_may_run_steer_and_list_jobs(
         wait_until(lambda: double.get_job(running).state == "cancelled", what="the cancel")
         failed = double.enqueue(1, attempts=1)
         wait_until(lambda: double.get_job(failed).state == "failed", what="the failure")
+    assert len(total.remove_where(queue="default").ids) == 3
     _steer(app, double, failed)
+    _tend(app, double)
     app.close()
     denied = [entry for entry in real_server.cli("ACL", "LOG") if b"service" in entry]
     real_server.cli("ACL", "DELUSER", "service")
@@ -83,6 +107,35 @@ def _steer(app: mq.App, double: mq.Job[int, int], failed: str) -> None:
     assert store.paused_queues() == ["default"]
     double.resume()
     assert sum(store.counts().values()) == 0
+
+
+def _tend(app: mq.App, double: mq.Job[int, int]) -> None:
+    """Do what is done by and by: schedules, flows that need a sweep, retention."""
+    store = app.store
+    double.schedule("hourly", every="1h", payload=5)
+    double.schedule("daily", cron="0 4 * * *", tz="Europe/Paris", payload=6)
+    (first, _) = store.list_schedules(name="double")
+    slot = first.next_run_at
+    assert store.tick("double", first.key, slot, slot + 1, first.occurrence(slot))
+    assert store.advance_schedule("double", first.key, slot + 1, slot + 2)
+    assert store.pause_schedule("double", first.key)
+    assert store.resume_schedule("double", first.key)
+    assert store.due_schedules().schedules == []
+    assert double.unschedule("hourly")
+    assert double.unschedule("daily")
+
+    parent = store.enqueue(Request(name="p", queue="q", payload=b"", keep="cancelled=0/*")).id
+    (claimed,) = store.claim(["q"], ["p"], "token", 1_000).jobs
+    store.write_manifest(claimed.id, "token", [ChildRow("a", b"row"), ChildRow("b", b"")], "fail")
+    store.ack_fanned_out(claimed.id, "token")
+    assert [row.key for row in store.next_children(parent)] == ["a", "b"]
+    assert [row.key for row in store.flow_sweep_work(0)] == ["a", "b"]
+    assert store.record_child_results([ChildReport(parent, "a", "completed", b"r")]) == [True]
+    assert store.cancel(parent) == "cancelled"
+    assert store.mark_children_delivered(parent, ["b"]) == 1
+    assert store.prune() >= 1
+    entries = store.peek_outbox()
+    assert store.delete_outbox([entry.id for entry in entries]) == len(entries)
 
 
 def test_the_page_asks_for_no_right_that_nothing_needs() -> None:

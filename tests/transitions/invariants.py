@@ -1,10 +1,14 @@
-"""What must hold of a store's keyspace between any two calls, whoever made them."""
+"""What must hold of a store's keyspace between any two calls, whoever made them.
+
+What flows and schedules keep is looked at in `transitions.families`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from transitions.families import flow_keys, flow_violations, schedule_violations
 from transitions.seed import Content, snapshot
 
 from mq.keys import Keys
@@ -30,6 +34,9 @@ def violations(store: Store) -> list[str]:
         *_sets(keys, content, expected),
         *_dedup_keys(keys, content, jobs),
         *_unknown_keys(keys, content, jobs),
+        *_expiries(keys, content, jobs),
+        *flow_violations(keys, content, jobs),
+        *schedule_violations(keys, content),
     ]
     for job_id, record in jobs.items():
         found += (f"{job_id}: {text}" for text in _record(keys, content, job_id, record))
@@ -113,6 +120,26 @@ def _sets(keys: Keys, content: Content, expected: dict[str, dict[str, int]]) -> 
             yield f"{key} holds {there}, the records call for {wanted}"
 
 
+def _expiries(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterator[str]:
+    """A finished job whose policy has an age for its state stands at the end of that age."""
+    wanted = {}
+    for job_id, record in jobs.items():
+        policy = record.get("keep") or content.get(keys.extra(job_id), {}).get("keep", "")
+        for rule in policy.split():
+            state, _, limits = rule.partition("=")
+            count, _, age = limits.partition("/")
+            if state != record["state"]:
+                continue
+            # One that keeps none is there only as long as it owes cancels to children.
+            if "0" in (count, age):
+                if keys.owed(job_id) not in content:
+                    yield f"{job_id} is {state}, and its policy keeps none"
+            elif age != "*":
+                wanted[job_id] = int(record["finished_at"]) + int(age)
+    if content.get(keys.expires(), {}) != wanted:
+        yield f"expires holds {content.get(keys.expires())}, the records call for {wanted}"
+
+
 def _record(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -> Iterator[str]:
     state = JobState(record["state"])
     if keys.payload(job_id) not in content:
@@ -147,7 +174,10 @@ def _ledger(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -
 def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterator[str]:
     """Keys that ``mq/keys.py`` cannot make, and keys of jobs that do not exist."""
     pairs = {(record["queue"], record["name"]) for record in jobs.values()}
-    known = {keys.meta(), keys.seq(), keys.active(), keys.windows()}
+    known = {
+        keys.meta(), keys.seq(), keys.active(), keys.windows(), keys.expires(), keys.flows(),
+        keys.owing(), keys.outbox(), keys.schedules(), keys.paused_schedules(),
+    }  # fmt: skip
     # A marker stays until somebody takes it, also when its job was removed.
     seen = (field for field in content.get(keys.meta(), {}) if field.startswith("seen:"))
     known |= {keys.root + "wake:" + field.removeprefix("seen:") for field in seen}
@@ -164,6 +194,13 @@ def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterato
     ours = (keys.claims(""), keys.control(""), keys.answered(""), keys.backfill(""))
     for job_id in jobs:
         known |= {keys.job(job_id), keys.payload(job_id), keys.extra(job_id), keys.exits(job_id)}
+        known |= flow_keys(keys, job_id)
+    known |= {keys.report(entry) for entry in content.get(keys.outbox(), {})}
+    known |= {
+        keys.root + "schedule:" + member
+        for listed in (keys.schedules(), keys.paused_schedules())
+        for member in content.get(listed, {})
+    }
     for key, value in content.items():
         if key.startswith((*ours, keys.root + "dedup:")):
             continue
@@ -172,8 +209,9 @@ def _unknown_keys(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterato
         if key.startswith(keys.root + "wake:") and value != {"1": 0}:
             yield f"{key} holds {value}"
     last = int(content.get(keys.seq(), 0))
-    if any(int(record["seq"]) > last for record in jobs.values()):
-        yield f"a job stands behind the last place given, {last}"
+    entries = [int(entry) for entry in content.get(keys.outbox(), {})]
+    if any(at > last for at in (*entries, *(int(record["seq"]) for record in jobs.values()))):
+        yield f"a job or a report stands behind the last place given, {last}"
 
 
 def unannounced(store: Store) -> list[str]:

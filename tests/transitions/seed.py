@@ -6,16 +6,18 @@ from typing import Any
 
 import redis
 
-from mq.policies import Dedupe
+from mq.policies import Dedupe, Keep, encode_keep
 from mq.records import Request
 from mq.states import JobState
 from mq.store import Store
+from mq.store.families import ChildRow, OnChildFailure
 
 QUEUE = "queue"
 NAME = "name"
 JOB = "the-job"
 TOKEN = "held-token"
 WORKER = "worker-1"
+CHILD = "the-child"
 LOCK_MS = 10_000
 DELAY_MS = 5_000
 
@@ -38,10 +40,13 @@ def seed(
     cancel: bool = False,
     attempts: int = 1,
     dedupe: Dedupe | None = None,
+    keep: Keep | None = None,
+    on_child_failure: OnChildFailure = "continue",
 ) -> None:
     """Put one job into ``state`` (None: leave it absent), its wake marker already taken.
 
-    ``cancel`` asks for the cancel of an active job.
+    ``cancel`` asks for the cancel of an active job. A parked one waits for a single child, that
+    nobody has enqueued.
     """
     if state is None:
         return
@@ -50,21 +55,22 @@ def seed(
         Request(
             name=name, queue=queue, payload=b"body", id=job_id, delay_ms=delay,
             attempts_max=attempts, metadata={"customer": "c-1"}, dedupe=dedupe,
+            keep=encode_keep(keep),
         )
     )  # fmt: skip
     if state not in {JobState.WAITING, JobState.DELAYED}:
         claim = store.claim([queue], [name], token, LOCK_MS, worker=WORKER)
         assert [job.id for job in claim.jobs] == [job_id], "seed needs an empty line"
-        _leave_active(store, state, job_id, queue, name, token)
+        if state is JobState.WAITING_CHILDREN:
+            write_children(store, job_id, token, [CHILD], on_child_failure)
+        _leave_active(store, state, job_id, token)
     if cancel:
         assert state is JobState.ACTIVE
         store.cancel(job_id)
     raw(store).delete(store.keys.wake(queue, name))
 
 
-def _leave_active(
-    store: Store, state: JobState, job_id: str, queue: str, name: str, token: str
-) -> None:
+def _leave_active(store: Store, state: JobState, job_id: str, token: str) -> None:
     if state is JobState.COMPLETED:
         store.ack_completed(job_id, token, b"result")
     elif state is JobState.FAILED:
@@ -72,19 +78,19 @@ def _leave_active(
     elif state is JobState.CANCELLED:
         store.ack_cancelled(job_id, token)
     elif state is JobState.WAITING_CHILDREN:
-        _park(store, job_id, queue, name)
+        store.ack_fanned_out(job_id, token)
 
 
-def _park(store: Store, job_id: str, queue: str, name: str) -> None:
-    """Do by hand what a fan-out's move to ``waiting-children`` does."""
-    keys, client = store.keys, raw(store)
-    record = client.hgetall(keys.job(job_id))
-    client.zrem(keys.index(JobState.ACTIVE, queue, name), job_id)
-    client.zrem(keys.active(), job_id)
-    client.hset(keys.job(job_id), "state", JobState.WAITING_CHILDREN.value)
-    client.hdel(keys.job(job_id), "token", "worker", "cancel_requested")
-    parked = keys.index(JobState.WAITING_CHILDREN, queue, name)
-    client.zadd(parked, {job_id: int(record[b"enqueued_at"])})
+def write_children(
+    store: Store,
+    job_id: str,
+    token: str,
+    keys: list[str],
+    on_child_failure: OnChildFailure = "continue",
+) -> None:
+    """Note children of an active parent, as a fan-out does before its ack."""
+    rows = [ChildRow(key, b"row of " + key.encode()) for key in keys]
+    store.write_manifest(job_id, token, rows, on_child_failure)
 
 
 def snapshot(store: Store) -> Content:

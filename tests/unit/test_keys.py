@@ -13,6 +13,10 @@ from mq.states import JobState
 from mq.store import Store
 
 QUEUE, NAME, ID = "a-queue", "a.name", "an id:with {braces}"
+FLOW_KEYS = (
+    "flow", "children", "rows", "pending", "unstarted", "owed", "outcomes", "results",
+)  # fmt: skip
+"""What a parent has beside a job, each by the parent's id."""
 
 
 def _lua(expression: str, prefix: str = "mq") -> str:
@@ -43,6 +47,15 @@ def _pairs() -> dict[str, tuple[str, str]]:
             f"finished_key('failed', '{QUEUE}', '{NAME}')",
             keys.finished(failed, QUEUE, NAME),
         ),
+        "expires": ("EXPIRES_KEY", keys.expires()),
+        "flows": ("FLOWS_KEY", keys.flows()),
+        "owing": ("OWING_KEY", keys.owing()),
+        **{name: (f"{name}_key('{ID}')", getattr(keys, name)(ID)) for name in FLOW_KEYS},
+        "outbox": ("OUTBOX_KEY", keys.outbox()),
+        "report": ("report_key('17')", keys.report("17")),
+        "schedules": ("SCHEDULES_KEY", keys.schedules()),
+        "paused_schedules": ("PAUSED_SCHEDULES_KEY", keys.paused_schedules()),
+        "schedule": (f"schedule_key('{NAME}', 'a:key')", keys.schedule(NAME, "a:key")),
         "metadata": ("metadata_key('customer', 'a:b')", keys.metadata("customer", "a:b")),
         "backfill": ("backfill_key('customer')", keys.backfill("customer")),
         "dedup": (f"dedup_key('{NAME}', 'a:key')", keys.dedup(NAME, "a:key")),
@@ -94,9 +107,10 @@ def test_a_prefix_that_cannot_be_a_hash_tag_is_refused(prefix: object) -> None:
 def test_kinds_of_keys_cannot_be_mistaken_for_each_other() -> None:
     """An id, last in its key, may hold anything."""
     keys = Keys()
-    odd = ["a", "a:b", "queue:name", "", "job:a", "{mq}:meta"]
+    odd = ["a", "a:b", "queue:name", "", "job:a", "{mq}:meta", "a:children", "flow:a"]
     made = [make(job_id) for make in (keys.job, keys.payload, keys.extra) for job_id in odd]
     made += [keys.exits(job_id) for job_id in odd]
+    made += [getattr(keys, name)(job_id) for name in FLOW_KEYS for job_id in odd]
     assert len(set(made)) == len(made)
 
 

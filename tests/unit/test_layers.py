@@ -16,7 +16,7 @@ PACKAGE = ROOT / "mq"
 # cycle. A name that ends in /* stands for every module of a sub-package.
 ROWS = (
     ("states", "errors", "clock", "durations"),
-    ("keys", "policies", "records", "validation", "ids", "secret", "unrecoverable"),
+    ("keys", "cadence", "policies", "records", "validation", "ids", "secret", "unrecoverable"),
     ("typed/*", "codec", "failures", "exits", "scripts"),
     (
         "server_binary",
@@ -29,8 +29,17 @@ ROWS = (
         "doorbell",
         "store/*",
     ),
-    ("context", "signatures", "job_options", "results", "job_verbs", "definitions", "app"),
-    ("flows", "schedules"),
+    (
+        "context",
+        "signatures",
+        "job_options",
+        "results",
+        "job_verbs",
+        "schedules",
+        "definitions",
+        "flows",
+        "app",
+    ),
     ("worker/*", "testing"),
     ("cli/*", "demo/*"),
     ("__init__", "__main__"),
@@ -47,10 +56,11 @@ OWNERS = {
     "fakeredis": {"connection"},
     "lupa": {"connection"},
     "uuid_utils": {"ids"},
+    "cronsim": {"cadence"},
 }
 
 # Libraries that are an extra: never imported when a module is.
-INSIDE_FUNCTIONS = {"fakeredis", "lupa"}
+INSIDE_FUNCTIONS = {"fakeredis", "lupa", "cronsim"}
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "__import__"}

@@ -10,8 +10,15 @@ from mq.store import Store
 
 METHOD_OF_SCRIPT = {
     "get": ("get_job", "get_attempts", "get_states", "get_whole"),  # one read, four questions
+    "pause_schedule": ("pause_schedule", "resume_schedule"),  # one mark, set or taken away
+    "record_child_results": ("record_child_results",),  # settling is what its last report does
+    "schedules": ("list_schedules", "due_schedules"),  # one read of a sorted set, by its end
+    "tick": ("tick", "tick_all"),
 }
-METHOD_OF_VERB = {"replace": "enqueue"}  # a mode of its dedup key, asked for with the request
+METHOD_OF_VERB = {
+    "replace": "enqueue",  # a mode of its dedup key, asked for with the request
+    "settle": "record_child_results",  # the report that leaves no child open brings it about
+}
 VERB_OF_SCRIPT = {
     # A script of its own name is found by it, whatever else it also carries out.
     script: verb

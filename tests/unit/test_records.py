@@ -62,6 +62,27 @@ def test_the_extra_hash_keeps_pairs_and_reserved_fields_apart() -> None:
     assert record.progress == b"\xff"
 
 
+@pytest.mark.parametrize("long", [False, True])
+def test_a_policy_is_read_where_it_stands(long: bool) -> None:
+    """On the record while it is short; else an empty field there leads to the extra hash."""
+    policy = "completed=*/1000 failed=5/*" * (9 if long else 1)
+    values = [b""] * len(RECORD_FIELDS)
+    values[RECORD_FIELDS.index("keep")] = b"" if long else policy.encode()
+    extra = [b"keep", policy.encode()] if long else []
+    assert JobRecord("i", values, b"", extra).keep == policy
+    assert _record().keep == ""
+
+
+def test_a_parent_and_its_child_are_told_by_their_marks() -> None:
+    """Neither mark is on a plain job."""
+    request = Request(name="n", queue="q", payload=b"", parent="1\ndefault\np\nkey")
+    flat = [text.encode() for text in extra_fields(request)]
+    child = JobRecord("i", [b""] * len(RECORD_FIELDS), b"", flat)
+    assert (child.parent, child.flow) == ("1\ndefault\np\nkey", None)
+    assert _record(flow="collect").flow == "collect"
+    assert (_record().parent, _record().flow) == ("", None)
+
+
 def test_a_record_never_shows_its_payload() -> None:
     """It ends up in logs."""
     record = _record(state="active", name="n", token="secret-token")

@@ -1,0 +1,70 @@
+-- Script:  record_child_results
+-- Version: 1
+-- Args:    now (parent key outcome has_exit exit)*
+-- Moves:   waiting-children -> waiting, waiting-children -> failed
+-- Returns: ok, number of parents settled, then for each report: applied | ignored
+-- Events:  wake, done (awaited parents that failed)
+--
+-- Atomic because the last report and the settling of its parent are one step: of any number of relays one
+-- settles it, once. All rows of a call are written first, so a call that brings a failure and the last
+-- result settles as failed. A child's first report stands; later and unknown ones are ignored.
+-- include: finish
+-- include: flow
+local parents, list, known = {}, {}, {}
+for i = 2, #ARGV, 5 do
+  if not known[ARGV[i]] then
+    known[ARGV[i]] = true
+    parents[#parents + 1] = ARGV[i]
+    list[#list + 1] = load_job(ARGV[i])
+  end
+end
+local _, refusal = open_store(queues_of(list))
+if refusal then return refusal end
+
+local failed_child, touched, reply, settled = {}, {}, { 'ok', '0' }, 0
+for i = 2, #ARGV, 5 do
+  local id, key, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local job = load_job(id)
+  local open = job and job.flow and redis.call('ZREM', pending_key(id), key) == 1
+  if open then
+    redis.call('ZREM', unstarted_key(id), key)
+    redis.call('HSET', outcomes_key(id), key, outcome)
+    redis.call('HINCRBY', flow_key(id), outcome, '1')
+    if ARGV[i + 3] == '1' then redis.call('HSET', results_key(id), key, ARGV[i + 4]) end
+    touched[id] = true
+    if outcome == 'failed' and not failed_child[id] then failed_child[id] = key end
+  end
+  reply[#reply + 1] = open and 'applied' or 'ignored'
+end
+
+-- At most 40 bytes of a key, no character cut in two: the reason stays short on the record.
+local function shortened(key)
+  local length = math.min(#key, 40)
+  while length < #key and length > 0 and string.find(key, '^[\128-\191]', length + 1) do length = length - 1 end
+  return string.sub(key, 1, length)
+end
+
+local function fail(job, key)
+  local set = { 'failed_reason', 'child ' .. shortened(key) .. ' failed' }
+  abandon_children(job.id)
+  append_run(job, set, 'failed', nil, nil, nil)
+  finish(job, 'failed', set, {})
+end
+
+for _, id in ipairs(parents) do
+  local job = load_job(id)
+  if touched[id] and job.state == 'waiting-children' then
+    if failed_child[id] and redis.call('HGET', flow_key(id), 'mode') == 'fail' then
+      fail(job, failed_child[id])
+      settled = settled + 1
+    elseif redis.call('EXISTS', pending_key(id)) == 0 then
+      redis.call('ZREM', FLOWS_KEY, id)
+      job.seq = next_seq()
+      move(job, 'waiting', { 'seq', job.seq })
+      settled = settled + 1
+    end
+  end
+end
+apply_moves()
+reply[2] = text(settled)
+return reply

@@ -1,0 +1,230 @@
+"""Scheduling: schedules as records of the store, and the steps that make jobs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from mq import ids, wire
+from mq.records import Request, ScheduleRecord
+from mq.store.producing import Producing
+from mq.wire import Argument
+
+SCHEDULE_BATCH = 100
+TICK_BATCH = 50
+
+
+@attrs.frozen
+class Due:
+    """Schedules whose occurrence has come.
+
+    Args:
+        schedules: by their occurrence, then by name and key.
+        now: the instant of the reading by the store's clock, ms.
+        unreadable: `<name>:<key>` of records that are none; they are left where they stand.
+        next_at: when the next one falls due, ms; None when none will, or when there are more now.
+        reached: where the reading ended, to go on from; None when there are no more.
+    """
+
+    schedules: list[ScheduleRecord]
+    now: int
+    unreadable: list[str]
+    next_at: int | None
+    reached: tuple[int, str] | None
+
+
+@attrs.frozen
+class Tick:
+    """One occurrence to be made a job.
+
+    Args:
+        schedule: as it was read; what expects another occurrence by now is left alone.
+        next_run_at: the occurrence it moves on to, ms.
+    """
+
+    schedule: ScheduleRecord
+    next_run_at: int
+
+
+class Scheduling(Producing):
+    """The verbs of schedules."""
+
+    def upsert_schedule(self, schedule: ScheduleRecord) -> tuple[str, int]:
+        """Register a schedule, or take over what has changed of it.
+
+        Returns:
+            `created`, `kept` (the same cadence: its next occurrence stays) or `reset` (another one:
+            its next occurrence is the one given), and the next occurrence.
+        """
+        word, next_run_at = self._asked(
+            "upsert_schedule", schedule.name, schedule.key,
+            schedule.cadence.encode(), schedule.next_run_at, *wire.schedule_fields(schedule),
+        )  # fmt: skip
+        return word.decode(), int(next_run_at)
+
+    def remove_schedule(self, name: str, key: str) -> bool:
+        """Delete a schedule; False when there is none. Jobs it has made stay."""
+        return bool(self._asked("remove_schedule", name, key)[0] == b"removed")
+
+    def pause_schedule(self, name: str, key: str) -> bool:
+        """Let a schedule make no jobs until it is resumed; False when there is none."""
+        return bool(self._asked("pause_schedule", name, key, 1, "")[0] == b"ok")
+
+    def resume_schedule(self, name: str, key: str) -> bool:
+        """Let a schedule make jobs again, from its next occurrence on; False when there is none.
+
+        What fell due while it was paused is not made up for; one that is not paused stays as it is.
+        """
+        found = self.get_schedule(name, key)
+        if found is None:
+            return False
+        if found.paused_at is None:
+            return True
+        next_run_at = max(found.next_run_at, found.next_after(self.now_ms()))
+        return bool(self._asked("pause_schedule", name, key, 0, next_run_at)[0] == b"ok")
+
+    def _asked(self, verb: str, *args: Argument) -> list[Any]:
+        """Run a script that recognises itself when it is sent again because its reply was lost."""
+        return self._caller.call_told(verb, [self._now(), ids.new_nonce()], args)
+
+    def run_schedule_now(self, name: str, key: str) -> str | None:
+        """Enqueue the job of a schedule at once, beside its occurrences, and return the job's id.
+
+        The schedule, paused or not, stays where it is. None when there is none. Two calls within a
+        millisecond come to one job.
+        """
+        found = self.get_schedule(name, key)
+        if found is None:
+            return None
+        job_id = f"sched/{name}/{key}/now-{self.now_ms()}"
+        return self.enqueue(attrs.evolve(found.request, id=job_id)).id
+
+    def tick(self, name: str, key: str, expected: int, next_run_at: int, request: Request) -> bool:
+        """Make one occurrence a job and move the schedule on; False when nothing was inserted.
+
+        Args:
+            name: job name of the schedule.
+            key: its key.
+            expected: the occurrence it must still stand at.
+            next_run_at: the occurrence it moves on to.
+            request: the job, with its id.
+
+        Raises:
+            ValueError: the request has no id.
+        """
+        if not request.id:
+            raise ValueError("a tick needs a request with an id: its occurrence must exist once")
+        args = _tick_args(name, key, expected, next_run_at, request)
+        return bool(self._caller.call_told("tick", [self._now()], args)[0] == b"ticked")
+
+    def tick_all(self, ticks: Sequence[Tick]) -> list[bool]:
+        """Make many occurrences jobs, some in each round trip; whether each one was inserted."""
+        answers: list[bool] = []
+        for start in range(0, len(ticks), TICK_BATCH):
+            batch = [
+                _tick_args(
+                    one.schedule.name, one.schedule.key, one.schedule.next_run_at,
+                    one.next_run_at, one.schedule.occurrence(one.schedule.next_run_at),
+                )
+                for one in ticks[start : start + TICK_BATCH]
+            ]  # fmt: skip
+            replies = self._caller.call_all(
+                lambda again, batch=batch: [  # type: ignore[misc]
+                    ("tick", (self._now(), int(again), *args)) for args in batch
+                ]
+            )
+            answers += (reply[0] == b"ticked" for reply in replies)
+        return answers
+
+    def advance_schedule(self, name: str, key: str, expected: int, next_run_at: int) -> bool:
+        """Move a schedule on without a job; False when it no longer stands at `expected`."""
+        reply = self._caller.call_told(
+            "advance_schedule", [self._now()], [name, key, expected, next_run_at]
+        )
+        return bool(reply[0] == b"advanced")
+
+    def due_schedules(
+        self, limit: int = SCHEDULE_BATCH, after: tuple[int, str] | None = None
+    ) -> Due:
+        """Return schedules whose occurrence has come, the longest overdue first."""
+        now, next_at, rows, reached = self._schedules("due", limit, after)
+        found, unreadable = _read(rows)
+        return Due(found, now, unreadable, next_at, reached)
+
+    def get_schedule(self, name: str, key: str) -> ScheduleRecord | None:
+        """Return one schedule, or None."""
+        fields = self._caller.repeat(
+            lambda _: self._caller.client.execute_command("HGETALL", self.keys.schedule(name, key))
+        )
+        pairs = (
+            fields.items()
+            if isinstance(fields, dict)
+            else zip(fields[::2], fields[1::2], strict=True)
+        )
+        flat = [part for pair in pairs for part in pair]
+        return wire.schedule_of((b"", f"{name}:{key}".encode(), flat))
+
+    def list_schedules(
+        self, name: str | None = None, queue: str | None = None, group: str | None = None
+    ) -> list[ScheduleRecord]:
+        """Return schedules by their next occurrence, then by key; paused ones among them."""
+        found = [*self._every("live"), *self._every("paused")]
+        return sorted(
+            (
+                one
+                for one in found
+                if (name is None or one.name == name)
+                and (queue is None or one.request.queue == queue)
+                and (group is None or one.group == group)
+            ),
+            key=lambda one: (one.next_run_at, one.key.encode(), one.name),
+        )
+
+    def _every(self, kind: str) -> Iterator[ScheduleRecord]:
+        reached: tuple[int, str] | None = None
+        while True:
+            _, _, rows, reached = self._schedules(kind, SCHEDULE_BATCH, reached)
+            yield from _read(rows)[0]
+            if reached is None:
+                return
+
+    def _schedules(
+        self, kind: str, limit: int, after: tuple[int, str] | None
+    ) -> tuple[int, int | None, list[Any], tuple[int, str] | None]:
+        score, member = after or ("", "")
+        reply = self._caller.call("schedules", self._now(), kind, limit, score, member)
+        rows = reply[3:]
+        last = (int(rows[-1][0]), rows[-1][1].decode()) if len(rows) == limit else None
+        return int(reply[1]), int(reply[2]) if reply[2] else None, rows, last
+
+    def now_ms(self) -> int:
+        """Return the instant by the store's clock, ms: of the server, unless a test says."""
+        own = self.clock.now_ms()
+        if own is not None:
+            return own
+        seconds, micros = self._caller.repeat(lambda _: self._caller.client.execute_command("TIME"))
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+def _read(rows: Sequence[Any]) -> tuple[list[ScheduleRecord], list[str]]:
+    """Return the schedules of a reply, and the members whose record cannot be read."""
+    found, unreadable = [], []
+    for row in rows:
+        try:
+            schedule = wire.schedule_of(row)
+        except (KeyError, ValueError):
+            unreadable.append(row[1].decode(errors="replace"))
+            continue
+        if schedule is not None:
+            found.append(schedule)
+    return found, unreadable
+
+
+def _tick_args(
+    name: str, key: str, expected: int, next_run_at: int, request: Request
+) -> list[Argument]:
+    assert request.id is not None
+    item = wire.enqueue_item(request, request.id, ids.new_nonce()[:11])
+    return [name, key, expected, next_run_at, *item]

@@ -1,0 +1,134 @@
+"""The ticker: makes jobs of schedules whose occurrence has come."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence
+
+from mq.records import ScheduleRecord
+from mq.schedules import ScheduleSet
+from mq.store import Store
+from mq.store.scheduling import Due, Tick
+from mq.worker.duty import Duty
+from mq.worker.options import WorkerOptions
+from mq.worker.outage import Streak
+
+log = logging.getLogger("mq.worker")
+
+SHORTEST_S = 0.01
+DECLARE_SHARE = 4
+"""A set whose schedules are pruned after a grace is declared again this often within it."""
+
+
+class Ticker(Duty):
+    """Looks when the next schedule falls due, at the latest every interval. Any worker may tick.
+
+    Args:
+        store: whose schedules they are.
+        sets: schedules that the app declares.
+        options: the interval.
+        streak: outages, as the other duties see them.
+    """
+
+    def __init__(
+        self, store: Store, sets: Sequence[ScheduleSet], options: WorkerOptions, streak: Streak
+    ) -> None:
+        super().__init__("mq-ticker", "ticking schedules", options.schedule_ms, streak)
+        self.ticked = 0
+        self._store = store
+        self._sets = sets
+        self._declared_at: dict[str, int] = {}
+        self._unreadable: set[str] = set()
+        self._next_at_s: float | None = None
+        self._looking = threading.Lock()
+
+    def look(self) -> None:
+        """Declare, and tick what is due, the longest overdue first.
+
+        A burst looks as well before it ends: when its look is over, so is the other one.
+        """
+        with self._looking:
+            self._declare()
+            self._tick_due()
+
+    def _tick_due(self) -> None:
+        self._next_at_s = None
+        reached: tuple[int, str] | None = None
+        while not self._stop_asked.is_set():
+            read_at_s = time.monotonic()
+            due = self._store.due_schedules(after=reached)
+            for label in due.unreadable:
+                self._complain(label, "its record cannot be read")
+            # What is ticked now falls due again, and perhaps before all that was not due yet.
+            following = [*self._tick(due), *([] if due.next_at is None else [due.next_at])]
+            for at in following:
+                next_at_s = read_at_s + (at - due.now) / 1000
+                self._next_at_s = min(self._next_at_s or next_at_s, next_at_s)
+            reached = due.reached
+            if reached is None:
+                return
+
+    def pause_s(self) -> float:
+        """Until the next schedule falls due, a set is to be declared, or an interval is over."""
+        graces = [one.prune_after_ms for one in self._sets if one.prune_after_ms is not None]
+        usual_s = min(super().pause_s(), *(ms / DECLARE_SHARE / 1000 for ms in graces), math.inf)
+        usual_s = max(usual_s, SHORTEST_S)
+        if self._next_at_s is None:
+            return usual_s
+        return max(min(usual_s, self._next_at_s - time.monotonic()), SHORTEST_S)
+
+    def _declare(self) -> None:
+        now = self._store.now_ms()
+        for one in self._sets:
+            since = self._declared_at.get(one.group)
+            grace_ms = one.prune_after_ms
+            if since is not None and (grace_ms is None or now - since < grace_ms // DECLARE_SHARE):
+                continue
+            drift = one.apply(self._store)
+            self._declared_at[one.group] = now
+            if drift.created or drift.reset or drift.pruned or (drift.extra and since is None):
+                log.info("schedules of %s: %s", one.group, drift)
+
+    def _tick(self, due: Due) -> list[int]:
+        """Tick what is due; returns the occurrences that come after, ms."""
+        ticks, following = [], []
+        for schedule in due.schedules:
+            next_run_at = self._next_of(schedule, due.now)
+            if next_run_at is None:
+                continue
+            following.append(next_run_at)
+            why = self._skipped(schedule, due.now)
+            if why is None:
+                ticks.append(Tick(schedule, next_run_at))
+                continue
+            slot = schedule.next_run_at
+            if self._store.advance_schedule(schedule.name, schedule.key, slot, next_run_at):
+                log.info("schedule %s:%s: %s, no job", schedule.name, schedule.key, why)
+        self.ticked += sum(self._store.tick_all(ticks))
+        return following
+
+    def _next_of(self, schedule: ScheduleRecord, now: int) -> int | None:
+        """The first occurrence after now: those missed meanwhile become one job."""
+        try:
+            return schedule.next_after(max(now, schedule.next_run_at))
+        except ValueError as error:
+            self._complain(f"{schedule.name}:{schedule.key}", str(error))
+            return None
+
+    def _complain(self, label: str, why: str) -> None:
+        if label not in self._unreadable:
+            self._unreadable.add(label)
+            log.error("schedule %s is left to other workers: %s", label, why)
+
+    def _skipped(self, schedule: ScheduleRecord, now: int) -> str | None:
+        late_ms = now - schedule.next_run_at
+        if schedule.max_lateness_ms is not None and late_ms > schedule.max_lateness_ms:
+            return f"its occurrence is {late_ms} ms late"
+        if schedule.overlap == "skip" and schedule.last_job_id is not None:
+            (state,) = self._store.get_states([schedule.last_job_id])
+            if state is not None and not state.finished:
+                return f"its last job is still {state.value}"
+        return None

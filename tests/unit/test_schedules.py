@@ -1,0 +1,190 @@
+"""Schedules of definitions: what is refused where it is written, and sets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from transitions.seed import snapshot
+
+import mq
+from mq.clock import FakeClock
+from mq.records import ScheduleRecord
+
+HOUR_MS = 3_600_000
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00Z, a Thursday."""
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Begins with a year."""
+    return FakeClock(START_MS)
+
+
+@pytest.fixture
+def app(clock: FakeClock, request: pytest.FixtureRequest) -> Iterator[mq.App]:
+    """An app whose store is in this process, of this test alone."""
+    made = mq.App(f"memory://{request.node.name}", clock=clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def report(app: mq.App) -> mq.Job[str, None]:
+    """A definition with options of its own."""
+    return app.define(
+        "report", payload=str, queue="reports", attempts=3, metadata=lambda word: {"word": word}
+    )
+
+
+def found(job: mq.Job[Any, Any], key: str) -> ScheduleRecord:
+    """A schedule that exists."""
+    record = job.store.get_schedule(job.name, key)
+    assert record is not None
+    return record
+
+
+def test_a_schedule_is_a_record_with_the_whole_request(report: mq.Job[str, None]) -> None:
+    """Defaults of the definition, options of the call over them."""
+    made = report.schedule(
+        "nightly", cron="30 2 * * *", tz="Europe/Paris", payload="a", group="billing",
+        overlap="skip", max_lateness="1h", attempts=5, priority=7, metadata={"more": "b"},
+        timeout="2m", backoff=mq.fixed("1s"), keep=mq.Keep(count=3),
+    )  # fmt: skip
+    assert made.change == "created"
+    assert made.next_run_at == START_MS + HOUR_MS + HOUR_MS // 2
+    record = found(report, "nightly")
+    assert record.cadence.encode() == "cron Europe/Paris 30 2 * * *"
+    assert (record.next_run_at, record.created_at) == (made.next_run_at, START_MS)
+    assert (record.group, record.overlap, record.max_lateness_ms) == ("billing", "skip", HOUR_MS)
+    request = record.request
+    assert (request.queue, request.attempts_max, request.priority) == ("reports", 5, 7)
+    assert request.metadata == {"word": "a", "more": "b"}
+    assert (request.timeout_ms, request.backoff) == (120_000, "fixed 1000")
+    assert request.keep != ""
+    assert (request.id, request.dedupe, request.delay_ms) == (None, None, None)
+
+
+def test_an_interval_begins_at_the_registration(report: mq.Job[str, None]) -> None:
+    """The first occurrence is one interval away."""
+    assert report.schedule("hourly", every="1h", payload="a").next_run_at == START_MS + HOUR_MS
+
+
+def test_an_occurrence_has_an_id_of_its_own_and_says_its_instant(
+    report: mq.Job[str, None],
+) -> None:
+    """Whoever makes the job of an instant makes the same one."""
+    report.schedule("a/b", every="1h", payload="a")
+    request = found(report, "a/b").occurrence(123)
+    assert request.id == "sched/report/a/b/123"
+    assert request.metadata == {"word": "a", "scheduled_for": "123"}
+
+
+def test_a_definition_with_an_idempotency_key_may_be_scheduled(app: mq.App) -> None:
+    """The id of an occurrence goes before it; a default delay goes with the cadence."""
+    job: mq.Job[Any, Any] = app.define(
+        "keyed", payload=str, delay="5m", idempotency_key=lambda word: f"always-{word}"
+    )
+    job.schedule("k", every="1h", payload="a")
+    request = found(job, "k").request
+    assert (request.id, request.delay_ms) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({}, TypeError),
+        ({"cron": "* * * * *", "every": "1h"}, TypeError),
+        ({"cron": "* * * *"}, ValueError),
+        ({"cron": "61 * * * *"}, ValueError),
+        ({"cron": "0 0 31 2 *"}, ValueError),
+        ({"cron": "* * * * *", "tz": "Mars/Olympus"}, ValueError),
+        ({"cron": "* * * * *", "tz": ""}, ValueError),
+        ({"every": 0}, ValueError),
+        ({"every": "1h", "dedupe": "k"}, ValueError),
+        ({"every": "1h", "dedupe": mq.Dedupe("k", ttl="1h")}, ValueError),
+        ({"every": "1h", "job_id": "mine"}, ValueError),
+        ({"every": "1h", "at": datetime(2026, 1, 1, tzinfo=UTC)}, ValueError),
+        ({"every": "1h", "at": datetime(2026, 1, 1)}, ValueError),  # noqa: DTZ001 the point
+        ({"every": "1h", "delay": "1s"}, ValueError),
+        ({"every": "1h", "overlap": "wait"}, ValueError),
+        ({"every": "1h", "max_lateness": "-1s"}, ValueError),
+        ({"every": "1h", "priority": 1001}, ValueError),
+        ({"every": "1h", "unheard_of": 1}, TypeError),
+        ({"every": "1h", "payload": 5}, mq.PayloadError),
+    ],
+)
+def test_what_cannot_work_is_refused_with_nothing_written(
+    report: mq.Job[str, None], given: dict[str, Any], error: type[Exception]
+) -> None:
+    """Where it is written, and alike by a call and by a set."""
+    given = {"payload": "a", **given}
+    with pytest.raises(error):
+        report.schedule("k", **given)
+    declared = report.app.schedules("owner")
+    with pytest.raises(error):
+        declared.add(report, "k", **given)
+    assert snapshot(report.store) == {}
+
+
+@pytest.mark.parametrize("key", ["", "k" * 257, "a\nb", "a\x00b", "\ud83d", 5, None])
+def test_a_key_is_bounded_text(report: mq.Job[str, None], key: Any) -> None:
+    """It stands in the ids of the jobs; nothing is written, and nothing removed."""
+    with pytest.raises((ValueError, TypeError), match="schedule key"):
+        report.schedule(key, every="1h", payload="a")
+    with pytest.raises((ValueError, TypeError), match="schedule key"):
+        report.unschedule(key)
+    assert snapshot(report.store) == {}
+
+
+def test_a_definition_with_dedupe_cannot_be_scheduled(app: mq.App) -> None:
+    """Two rules for one job would meet; the message says what to do."""
+    job: mq.Job[Any, Any] = app.define("deduped", payload=str, dedupe=lambda word: word)
+    with pytest.raises(ValueError, match="schedule a definition without"):
+        job.schedule("k", every="1h", payload="a")
+    assert snapshot(job.store) == {}
+
+
+def test_the_longest_key_makes_a_job(app: mq.App, clock: FakeClock) -> None:
+    """With the longest name and an instant of the far future."""
+    job: mq.Job[Any, Any] = app.define("n" * 64, payload=str)
+    key = "\u20ac" * 85 + "k"
+    clock.set(9_999_999_999_999)
+    job.schedule(key, every="1h", payload="a")
+    record = found(job, key)
+    request = record.occurrence(record.next_run_at)
+    assert job.store.tick(job.name, key, record.next_run_at, record.next_run_at + 1, request)
+    assert request.id is not None
+    assert app.store.get_job(request.id) is not None
+
+
+def test_to_unschedule_tells_whether_there_was_one(report: mq.Job[str, None]) -> None:
+    """Of this definition: another's key is another schedule."""
+    other: mq.Job[Any, Any] = report.app.define("other", payload=str)
+    other.schedule("k", every="1h", payload="a")
+    assert report.unschedule("k") is False
+    assert other.unschedule("k") is True
+    assert other.unschedule("k") is False
+    assert report.store.list_schedules() == []
+
+
+def test_a_set_refuses_a_schedule_that_is_declared_twice(report: mq.Job[str, None]) -> None:
+    """One key of a job is one schedule; a group is declared once in an app."""
+    declared = report.app.schedules("owner")
+    declared.add(report, "k", every="1h", payload="a")
+    with pytest.raises(ValueError, match="declared twice"):
+        declared.add(report, "k", every="2h", payload="a")
+    with pytest.raises(mq.DefinitionError, match="declared already"):
+        report.app.schedules("owner")
+    with pytest.raises(ValueError, match="group"):
+        report.app.schedules("not a name")
+
+
+def test_declaring_a_set_needs_no_server() -> None:
+    """Modules declare when they are imported."""
+    app = mq.App("redis://localhost:1/0")
+    job: mq.Job[Any, Any] = app.define("noop", payload=type(None), result=None)
+    app.schedules("owner").add(job, "k", every="1h")

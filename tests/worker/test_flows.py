@@ -1,0 +1,684 @@
+"""Flows, run by workers: fan out, collect, fail, cancel, nest, and go on after a crash."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+from helpers import Processes, wait_until
+from servers import Server, ServerPool
+from worker.build import HERE, PROMPT_S, finished, outcomes, record, state, worker_of
+from worker.flow_jobs import define
+
+import mq
+from mq import codec, flows
+from mq.clock import FakeClock
+from mq.records import Ack
+from mq.states import JobState
+from mq.store import Store
+from mq.store.families import ChildCounts
+from mq.worker.flow_starter import FlowStarter
+from mq.worker.flow_sweeper import FlowSweeper
+from mq.worker.options import read_options
+from mq.worker.outage import Streak
+from mq.worker.relay import Relay
+
+BRISK = {"flow_interval": "0.3s", "lock_duration": "2s", "stalled_interval": "0.3s"}
+AGE_MS = 30_000
+TOKEN = "token"
+
+
+@attrs.frozen
+class Odd(Exception):
+    """What a child may fail with."""
+
+    number: int
+
+
+@attrs.define
+class Family:
+    """A flow whose parent sums what its children return.
+
+    Args:
+        app: whose it is.
+        flow: of `total`, over `square`; an odd number fails when it is negative.
+    """
+
+    app: mq.App
+    flow: flows.Flow[list[int], Any]
+    square: mq.Job[int, int]
+    gate: threading.Event = attrs.field(factory=threading.Event)
+    began: threading.Semaphore = attrs.field(factory=lambda: threading.Semaphore(0))
+
+    @property
+    def store(self) -> Store:
+        """The parents' store."""
+        return self.flow.parent.store
+
+    def child_id(self, parent: str, key: int | str) -> str:
+        """The id that a child has."""
+        return f"flow/default/{parent}/{key}"
+
+
+def make_family(
+    app: mq.App,
+    mode: Any = "continue",
+    *,
+    child_store: str = "default",
+    child_options: Any = None,
+    **parent: Any,
+) -> Family:
+    """Define a flow; 1000 as a child waits until the gate is open."""
+    total = app.define("total", payload=list[int], result=dict[str, int], **parent)
+    gate, began = threading.Event(), threading.Semaphore(0)
+
+    @app.job("square", error=Odd, store=child_store)
+    def square(number: int, ctx: mq.Context) -> int:
+        if number == 1000:
+            began.release()
+            while not gate.is_set():
+                ctx.sleep(0.01)
+                ctx.check()
+        if number < 0:
+            raise Odd(number)
+        return number * number
+
+    flow = app.flow("squares", parent=total, children=[square], on_child_failure=mode)
+
+    @flow.fan_out
+    def _(numbers: list[int]) -> Any:
+        return [square.child(str(n), n, **(child_options or {})) for n in numbers]
+
+    @flow.collect
+    def _(numbers: list[int], results: flows.FlowResults) -> dict[str, int]:
+        counts = results.counts
+        return {
+            "sum": sum(one.value for one in results.all() if one.outcome == "completed"),
+            "completed": counts.completed,
+            "failed": counts.failed,
+            "cancelled": counts.cancelled,
+        }
+
+    return Family(app, flow, square, gate, began)
+
+
+@pytest.fixture(params=["memory", "server"])
+def flow_app(request: pytest.FixtureRequest, server_pool: ServerPool) -> Iterator[mq.App]:
+    """An app in memory and one on a server."""
+    url = "memory://" if request.param == "memory" else request.getfixturevalue("one_server").url
+    made = mq.App(url)
+    yield made
+    made.close()
+
+
+def duties(app: mq.App, store: Store) -> tuple[FlowStarter, Relay, FlowSweeper]:
+    """The three of a worker, not started."""
+    options = read_options(flow_interval=AGE_MS / 1000)
+    return (
+        FlowStarter(app, store, options, Streak()),
+        Relay(app, store, options, Streak()),
+        FlowSweeper(app, store, options, Streak()),
+    )
+
+
+# Whole flows
+
+
+def test_a_parent_collects_what_its_children_returned(flow_app: mq.App) -> None:
+    """Two phases in the ledger, one attempt."""
+    family = make_family(flow_app)
+    with worker_of(flow_app, **BRISK):
+        job_id = family.flow.enqueue([1, 2, 3, -4])
+        result = family.flow.await_result(job_id, timeout=PROMPT_S)
+    assert result == {"sum": 14, "completed": 3, "failed": 1, "cancelled": 0}
+    assert outcomes(family.store, job_id) == ["fanned-out", "completed"]
+    assert record(family.store, job_id).attempts_made == 1
+    seen = family.flow.child_results(job_id).all()
+    assert [one.key for one in seen] == ["-4", "1", "2", "3"]
+    assert isinstance(seen[0].exit, codec.Failure)
+    assert isinstance(seen[0].exit.error, Odd)
+    assert seen[0].exit.error.number == -4
+    assert (seen[1].value, seen[0].value) == (1, None)
+
+
+def test_a_parent_without_children_collects_at_once(flow_app: mq.App) -> None:
+    """It does not park."""
+    family = make_family(flow_app)
+    with worker_of(flow_app, **BRISK):
+        result = family.flow.execute([], wait=PROMPT_S)
+    assert result == {"sum": 0, "completed": 0, "failed": 0, "cancelled": 0}
+
+
+def test_a_failed_child_fails_its_parent_and_cancels_the_others(flow_app: mq.App) -> None:
+    """The running one is interrupted, the waiting one never starts."""
+    family = make_family(flow_app, "fail")
+    with worker_of(flow_app, concurrency=2, **BRISK):
+        job_id = family.flow.enqueue([1000, -1])
+        with pytest.raises(mq.JobFailedError, match="child -1 failed"):
+            family.flow.await_result(job_id, timeout=PROMPT_S)
+        assert finished(family.store, family.child_id(job_id, 1000)) == ["cancelled"]
+    assert outcomes(family.store, job_id) == ["fanned-out", "failed"]
+    assert family.flow.child_results(job_id).counts == ChildCounts(2, 0, 1, 1)
+
+
+def test_a_failed_parent_that_is_retried_collects_and_does_not_fan_out(flow_app: mq.App) -> None:
+    """Its children stay as they are."""
+    family = make_family(flow_app, "fail")
+    with worker_of(flow_app, **BRISK):
+        job_id = family.flow.enqueue([1, -1])
+        finished(family.store, job_id)
+        family.flow.retry(job_id)
+        result = family.flow.await_result(job_id, timeout=PROMPT_S)
+    assert result["failed"] == 1
+    assert outcomes(family.store, job_id) == ["fanned-out", "failed", "completed"]
+
+
+def test_a_cancelled_parent_cancels_its_running_children(flow_app: mq.App) -> None:
+    """At once in its rows, and soon in their store."""
+    family = make_family(flow_app)
+    with worker_of(flow_app, concurrency=1, **BRISK):
+        job_id = family.flow.enqueue([1000, 2])
+        assert family.began.acquire(timeout=PROMPT_S)
+        assert family.flow.cancel(job_id) == "cancelled"
+        counts = family.flow.child_results(job_id).counts
+        assert (counts.pending, counts.total) == (0, 2)
+        running = family.child_id(job_id, 1000)
+        assert finished(family.store, running, family.child_id(job_id, 2))[0] == "cancelled"
+    with pytest.raises(mq.JobCancelledError):
+        family.flow.await_result(job_id, timeout=PROMPT_S)
+
+
+def test_children_of_a_fan_out_that_yields_are_taken_in_pages(flow_app: mq.App) -> None:
+    """More of them than one call writes, starts or reports."""
+    total = flow_app.define("total", payload=int, result=int)
+
+    @flow_app.job("one")
+    def one(number: int) -> int:
+        return 1
+
+    flow = flow_app.flow("many", parent=total, children=[one])
+
+    @flow.fan_out
+    def _(number: int, ctx: mq.Context) -> Iterator[Any]:
+        for at in range(number):
+            yield one.child(f"{at:04}", at)
+
+    @flow.collect
+    def _(number: int, results: flows.FlowResults, ctx: mq.Context) -> int:
+        return sum(child.value for child in results.iter(page=7))
+
+    with worker_of(flow_app, concurrency=4, **BRISK):
+        assert flow.execute(230, wait=60) == 230
+
+
+def test_a_fan_out_that_raises_is_an_attempt_like_any_other(flow_app: mq.App) -> None:
+    """The next one fans out; a collect that raises collects again."""
+    total = flow_app.define("total", payload=str, result=str, attempts=3)
+    calls: list[str] = []
+
+    @flow_app.job("one")
+    def one(number: int) -> int:
+        calls.append("child")
+        return 1
+
+    flow = flow_app.flow("shaky", parent=total, children=[one])
+
+    @flow.fan_out
+    def _(text: str) -> Iterator[Any]:
+        calls.append("fan_out")
+        yield one.child("a", 1)
+        if len(calls) == 1:
+            raise RuntimeError("not yet")
+
+    @flow.collect
+    def _(text: str, results: flows.FlowResults) -> str:
+        calls.append("collect")
+        if calls.count("collect") == 1:
+            raise RuntimeError("not yet")
+        return text
+
+    with worker_of(flow_app, **BRISK):
+        job_id = flow.enqueue("done")
+        assert flow.await_result(job_id, timeout=PROMPT_S) == "done"
+    assert calls == ["fan_out", "fan_out", "child", "collect", "collect"]
+    assert outcomes(total.store, job_id) == ["retried", "fanned-out", "retried", "completed"]
+
+
+ODD_FAN_OUTS: dict[str, tuple[Callable[[mq.Job[int, int]], object], str]] = {
+    "two of one key": (lambda j: [j.child("twice", 1), j.child("twice", 2)], "'twice'"),
+    "no list": (lambda j: 5, "returned int"),
+    "text": (lambda j: "children", "returned str"),
+    "nothing": (lambda j: None, "returned NoneType"),
+    "payloads": (lambda j: [1, 2], "int among its children"),
+    "a key too long for an id": (lambda j: [j.child("k" * 256, 1)], "longer than"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_FAN_OUTS)
+def test_a_fan_out_that_cannot_be_carried_out_fails_the_parent_at_once(
+    flow_app: mq.App, odd: str
+) -> None:
+    """Whatever its budget, naming the child, and no child is started."""
+    total = flow_app.define("total", payload=int, result=int, attempts=5)
+
+    @flow_app.job("one")
+    def one(number: int) -> int:
+        return 1
+
+    flow = flow_app.flow("odd", parent=total, children=[one])
+    made, text = ODD_FAN_OUTS[odd]
+    flow.fan_out(lambda number: made(one))
+    flow.collect(lambda number, results: 1)
+    with worker_of(flow_app, **BRISK):
+        job_id = flow.enqueue(1, job_id="p" * 300)
+        with pytest.raises(mq.JobFailedError, match=text):
+            flow.await_result(job_id, timeout=PROMPT_S)
+    assert outcomes(total.store, job_id) == ["failed"]
+    assert sum(total.store.counts().values()) == 1
+
+
+def test_a_child_that_the_flow_does_not_name_is_refused(flow_app: mq.App) -> None:
+    """Its results could not be decoded."""
+    family = make_family(flow_app)
+
+    @flow_app.job("stranger")
+    def stranger(number: int) -> int:
+        return 1
+
+    family.flow.fan_out(lambda numbers: [stranger.child("a", 1)])
+    with worker_of(flow_app, **BRISK):
+        job_id = family.flow.enqueue([])
+        with pytest.raises(mq.JobFailedError, match="'stranger' child"):
+            family.flow.await_result(job_id, timeout=PROMPT_S)
+
+
+@pytest.mark.parametrize(("depth", "works"), [(8, True), (9, False)])
+def test_flows_nest_eight_deep(app: mq.App, depth: int, works: bool) -> None:
+    """The ninth fails with a clear error, and its parents hear of it."""
+    level = app.define("level", payload=int, result=str)
+
+    @app.job("leaf")
+    def leaf(number: int) -> str:
+        return "leaf"
+
+    flow = app.flow("tree", parent=level, children=[level, leaf], on_child_failure="fail")
+
+    @flow.fan_out
+    def _(number: int) -> Any:
+        return [level.child("down", number - 1) if number > 1 else leaf.child("down", 0)]
+
+    @flow.collect
+    def _(number: int, results: flows.FlowResults) -> str:
+        return f"{number}-{results.all()[0].value}"
+
+    with worker_of(app, **BRISK):
+        job_id = flow.enqueue(depth)
+        if works:
+            assert flow.await_result(job_id, timeout=30) == "8-7-6-5-4-3-2-1-leaf"
+            return
+        with pytest.raises(mq.JobFailedError, match="child down failed"):
+            flow.await_result(job_id, timeout=30)
+    deepest = "flow/default/" * 8 + job_id + "/down" * 8
+    with pytest.raises(mq.JobFailedError, match=r"9 flows deep; 8 are allowed"):
+        level.await_result(deepest, timeout=1)
+
+
+def test_children_may_live_in_another_store(one_server: Server) -> None:
+    """Their worker carries the reports home, and their cancels are brought to them."""
+    other = Store(one_server.url, prefix="other")
+    app = mq.App(one_server.url, stores={"other": other})
+    family = make_family(app, child_store="other")
+    with worker_of(app, **BRISK), worker_of(app, store="other", concurrency=1, **BRISK):
+        assert family.flow.execute([2, 3], wait=PROMPT_S)["sum"] == 13
+        job_id = family.flow.enqueue([1000, 5])
+        assert family.began.acquire(timeout=PROMPT_S)
+        family.flow.cancel(job_id)
+        assert finished(other, family.child_id(job_id, 1000)) == ["cancelled"]
+        wait_until(lambda: other.peek_outbox() == [], what="the outbox to be carried")
+    assert other.counts()[JobState.COMPLETED] + other.counts()[JobState.CANCELLED] == 4
+    app.close()
+
+
+def test_a_burst_ends_when_its_flows_are_through(flow_app: mq.App) -> None:
+    """Not when the parent has parked and its children are still to be started."""
+    family = make_family(flow_app)
+    ids = [family.flow.enqueue([n, n + 1]) for n in range(5)]
+    assert mq.Worker(flow_app, burst=True, concurrency=2).run() == 0
+    assert {state(family.store, job_id) for job_id in ids} == {"completed"}
+
+
+def test_a_parent_whose_children_cannot_be_read_is_given_back(
+    flow_app: mq.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is away for a moment costs it no attempt."""
+    family = make_family(flow_app)
+    read = family.store.list_child_results
+    calls: list[str] = []
+
+    def away_once(job_id: str, *given: Any, **named: Any) -> Any:
+        calls.append(job_id)
+        if len(calls) == 1:
+            raise mq.StoreError("away")
+        return read(job_id, *given, **named)
+
+    monkeypatch.setattr(family.store, "list_child_results", away_once)
+    job_id = family.flow.enqueue([1])
+    assert mq.Worker(flow_app, burst=True).run() == 0
+    assert outcomes(family.store, job_id) == ["fanned-out", "completed"]
+    assert record(family.store, job_id).attempts_made == 1
+
+
+# Crashes, step by step
+
+
+@pytest.fixture
+def stopped(clock: FakeClock) -> Iterator[Family]:
+    """A flow in memory with a clock that stands still, and no worker."""
+    app = mq.App("memory://", clock=clock)
+    yield make_family(app)
+    app.close()
+
+
+def fan_out(family: Family, *numbers: int, ack: bool = True) -> str:
+    """Do what a worker does up to the ack of the fan-out."""
+    job_id = family.flow.enqueue(list(numbers))
+    (claimed,) = family.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
+    children = [family.square.child(str(n), n) for n in numbers]
+    rows = flows.manifest_of(family.flow, claimed, children)
+    family.store.write_manifest(job_id, TOKEN, rows, family.flow.on_child_failure)
+    if ack:
+        family.store.ack_fanned_out(job_id, TOKEN)
+    return str(job_id)
+
+
+def run_child(family: Family, job_id: str, verb: str = "ack_completed") -> None:
+    """Claim and end one child, without any relay."""
+    (claimed,) = family.store.claim(["default"], ["square"], job_id, 1_000).jobs
+    assert claimed.id == job_id
+    exit_ = family.square.exit_codec.encode_success(7, 1000) if verb == "ack_completed" else None
+    family.store.exchange([(verb, Ack(job_id, job_id, exit_))], None)
+
+
+def test_children_that_nobody_started_are_started_by_the_sweep(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """After a full interval, each once, from what stands in the manifest."""
+    job_id = fan_out(stopped, 1, 2)
+    starter, relay, sweeper = duties(stopped.app, stopped.store)
+    sweeper.look()
+    assert stopped.store.get_job(stopped.child_id(job_id, 1)) is None
+    clock.advance(AGE_MS)
+    sweeper.look()
+    for number in (1, 2):
+        assert state(stopped.store, stopped.child_id(job_id, number)) == "waiting"
+    starter.start_children(job_id)
+    starter.look()
+    assert stopped.store.counts()[JobState.WAITING] == 2
+    for number in (1, 2):
+        run_child(stopped, stopped.child_id(job_id, number))
+    relay.look()
+    assert state(stopped.store, job_id) == "waiting"
+
+
+def test_a_starter_that_died_halfway_is_finished_by_the_sweep(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """A child that was enqueued and not noted is not enqueued twice, though it has run."""
+    job_id = fan_out(stopped, 1, 2)
+    (first, _) = stopped.store.next_children(job_id)
+    stopped.store.enqueue(flows.decode_row(first.key, first.row).request)
+    run_child(stopped, stopped.child_id(job_id, 1))
+    clock.advance(AGE_MS)
+    _, relay, sweeper = duties(stopped.app, stopped.store)
+    sweeper.look()
+    assert outcomes(stopped.store, stopped.child_id(job_id, 1)) == ["completed"]
+    run_child(stopped, stopped.child_id(job_id, 2))
+    relay.look()
+    assert state(stopped.store, job_id) == "waiting"
+    assert stopped.flow.child_results(job_id).counts == ChildCounts(2, 2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("verb", "word"), [("ack_completed", "completed"), ("ack_failed", "failed")]
+)
+def test_a_report_that_is_lost_is_made_by_the_sweep(
+    stopped: Family, clock: FakeClock, verb: str, word: str
+) -> None:
+    """From the child's record; a relay that comes later changes nothing."""
+    job_id = fan_out(stopped, 1)
+    starter, relay, sweeper = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    run_child(stopped, stopped.child_id(job_id, 1), verb)
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert state(stopped.store, job_id) == "waiting"
+    (found,) = stopped.flow.child_results(job_id).all()
+    assert (found.outcome, found.value) == (word, 7 if word == "completed" else None)
+    relay.look()
+    assert stopped.store.peek_outbox() == []
+    assert stopped.flow.child_results(job_id).counts.total == 1
+
+
+def test_a_report_that_was_carried_and_not_deleted_is_carried_again(stopped: Family) -> None:
+    """The second time does nothing."""
+    job_id = fan_out(stopped, 1, 2)
+    starter, relay, _ = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    run_child(stopped, stopped.child_id(job_id, 1))
+    (entry,) = stopped.store.peek_outbox()
+    _, report = flows.report_of(entry.parent, entry.outcome, entry.exit)
+    assert stopped.store.record_child_results([report]) == [True]
+    relay.look()
+    assert stopped.store.peek_outbox() == []
+    assert stopped.flow.child_results(job_id).counts == ChildCounts(2, 1, 0, 0)
+
+
+def test_a_fan_out_that_was_not_acked_begins_anew(stopped: Family, clock: FakeClock) -> None:
+    """What the lost run wrote is not started; the next run writes its own."""
+    job_id = fan_out(stopped, 1, 2, ack=False)
+    clock.advance(AGE_MS)
+    stopped.store.stall_sweep(1)
+    _, _, sweeper = duties(stopped.app, stopped.store)
+    sweeper.look()
+    assert stopped.store.counts()[JobState.WAITING] == 1
+    assert mq.Worker(stopped.app, burst=True).run() == 0
+    assert outcomes(stopped.store, job_id) == ["stalled", "fanned-out", "completed"]
+
+
+def test_a_child_that_runs_is_left_alone(stopped: Family, clock: FakeClock) -> None:
+    """However often the sweep comes by."""
+    job_id = fan_out(stopped, 1)
+    starter, _, sweeper = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    for _ in range(3):
+        clock.advance(AGE_MS)
+        sweeper.look()
+    assert state(stopped.store, stopped.child_id(job_id, 1)) == "waiting"
+    assert stopped.flow.child_results(job_id).counts.pending == 1
+
+
+def test_a_child_that_an_operator_removed_is_reported_cancelled(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """Its parent does not wait for ever."""
+    job_id = fan_out(stopped, 1)
+    starter, relay, sweeper = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    assert stopped.square.remove(stopped.child_id(job_id, 1))
+    relay.look()
+    assert state(stopped.store, job_id) == "waiting-children"
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert state(stopped.store, job_id) == "waiting"
+    assert stopped.flow.child_results(job_id).counts == ChildCounts(1, 0, 0, 1)
+
+
+def test_a_child_that_retention_took_is_reported_as_it_ended(clock: FakeClock) -> None:
+    """Its report waits in the outbox, and the sweep does not say that it was cancelled."""
+    app = mq.App("memory://", clock=clock)
+    family = make_family(app, child_options={"keep": mq.Keep(count=0)})
+    job_id = family.flow.enqueue([1])
+    (claimed,) = family.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
+    children = [family.square.child("1", 1, keep=mq.Keep(count=0))]
+    rows = flows.manifest_of(family.flow, claimed, children)
+    family.store.write_manifest(job_id, TOKEN, rows, "continue")
+    family.store.ack_fanned_out(job_id, TOKEN)
+    starter, _, sweeper = duties(app, family.store)
+    starter.start_children(job_id)
+    starter.look()
+    run_child(family, family.child_id(job_id, 1))
+    assert family.store.get_job(family.child_id(job_id, 1)) is None
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert family.flow.child_results(job_id).counts == ChildCounts(1, 1, 0, 0)
+    app.close()
+
+
+def test_owed_cancels_are_delivered_by_the_sweep(stopped: Family) -> None:
+    """Whether the child waits, has finished, or was never enqueued; then the parent may go."""
+    job_id = fan_out(stopped, 1, 2, 3)
+    starter, _, sweeper = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    run_child(stopped, stopped.child_id(job_id, 1))
+    stopped.square.remove(stopped.child_id(job_id, 3))
+    stopped.flow.cancel(job_id)
+    sweeper.look()
+    assert state(stopped.store, stopped.child_id(job_id, 1)) == "completed"
+    assert state(stopped.store, stopped.child_id(job_id, 2)) == "cancelled"
+    assert stopped.store.flow_sweep_work(0) == []
+    assert stopped.flow.child_results(job_id).counts == ChildCounts(3, 0, 0, 3)
+
+
+def test_children_enqueued_while_their_parent_was_cancelled_are_cancelled(
+    stopped: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep came with the cancel before they were there."""
+    job_id = fan_out(stopped, 1, 2)
+    starter, _, sweeper = duties(stopped.app, stopped.store)
+    hand_out = stopped.store.next_children
+
+    def cancel_meanwhile(*given: Any) -> Any:
+        rows = hand_out(*given)
+        if rows:
+            stopped.flow.cancel(job_id)
+            sweeper.look()
+        return rows
+
+    monkeypatch.setattr(stopped.store, "next_children", cancel_meanwhile)
+    starter.start_children(job_id)
+    starter.look()
+    assert stopped.store.counts()[JobState.CANCELLED] == 3
+    assert stopped.store.counts()[JobState.WAITING] == 0
+
+
+def test_a_report_that_cannot_be_carried_holds_up_no_other(
+    stopped: Family, lines: Callable[..., list[str]]
+) -> None:
+    """A store that this app does not know is complained of once; a broken reference is dropped."""
+    job_id = fan_out(stopped, 1)
+    starter, relay, _ = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    for at, parent in enumerate(("1\nelsewhere\np\nk", "no reference")):
+        request = attrs.evolve(stopped.square.request(1), id=f"lost-{at}", parent=parent)
+        stopped.store.enqueue(request)
+        stopped.store.cancel(f"lost-{at}")
+    run_child(stopped, stopped.child_id(job_id, 1))
+    for _ in range(2):
+        relay.look()
+    assert [one.child for one in stopped.store.peek_outbox()] == ["lost-0"]
+    assert state(stopped.store, job_id) == "waiting"
+    assert len([line for line in lines() if "elsewhere" in line]) == 1
+
+
+def test_the_report_of_a_nested_parent_is_carried_with_that_of_its_child(
+    stopped: Family,
+) -> None:
+    """A parent that a report fails is itself a child, and its own report comes behind."""
+    above = fan_out(stopped, 1)
+    child = stopped.child_id(above, 1)
+    stopped.flow.on_child_failure = "fail"
+    starter, relay, _ = duties(stopped.app, stopped.store)
+    starter.start_children(above)
+    starter.look()
+    (claimed,) = stopped.store.claim(["default"], ["square"], "nested", 1_000).jobs
+    assert claimed.id == child
+    rows = flows.manifest_of(stopped.flow, claimed, [stopped.square.child("x", 1)])
+    stopped.store.write_manifest(child, "nested", rows, "fail")
+    stopped.store.ack_fanned_out(child, "nested")
+    starter.start_children(child)
+    starter.look()
+    run_child(stopped, stopped.child_id(child, "x"), "ack_failed")
+    relay.look()
+    assert (state(stopped.store, child), state(stopped.store, above)) == ("failed", "waiting")
+
+
+# Processes that are killed
+
+
+@pytest.mark.parametrize("step", ["start", "carry", "child"])
+def test_a_flow_goes_on_when_its_worker_is_killed_between_two_steps(
+    one_server: Server, proc: Processes, step: str
+) -> None:
+    """Before its children are started, before a report is carried, in a child."""
+    app = mq.App(one_server.url)
+    total = define(app).parent
+    env = {"MQ_URL": one_server.url, "DIE_AT": step}
+    flags = ("--concurrency=1", "--lock-duration=1s")
+    job_id = total.enqueue(4)
+    first = proc.python("-m", "mq", "worker", "flow_jobs:app", *flags, env=env, cwd=HERE)
+    assert first.wait() == -signal.SIGKILL
+    assert state(app.store, job_id) == "waiting-children"
+    with worker_of(app, **BRISK):
+        assert total.await_result(job_id, timeout=40) == 0 + 1 + 4 + 9
+    assert outcomes(app.store, job_id) == ["fanned-out", "completed"]
+    app.close()
+
+
+def test_a_child_that_kills_its_workers_does_not_hold_its_parent_for_ever(
+    one_server: Server, proc: Processes
+) -> None:
+    """It is failed by the stall limit, and its parent resumes and counts it."""
+    app = mq.App(one_server.url)
+    total = define(app).parent
+    env = {"MQ_URL": one_server.url, "DIE_AT": "child"}
+    flags = ("--concurrency=1", "--lock-duration=1s", "--max-stalled-count=0")
+    job_id = total.enqueue(1)
+    first = proc.python("-m", "mq", "worker", "flow_jobs:app", *flags, env=env, cwd=HERE)
+    assert first.wait() == -signal.SIGKILL
+    with worker_of(app, max_stalled_count=0, **BRISK):
+        assert total.await_result(job_id, timeout=40) == 0
+    child = f"flow/default/{job_id}/0"
+    assert (state(app.store, child), outcomes(app.store, child)) == ("failed", ["stalled"])
+    assert app.store.list_child_results(job_id, 0).counts == ChildCounts(1, 0, 1, 0)
+    app.close()
+
+
+def test_no_dependency_is_missed_that_finishes_at_once(app: mq.App) -> None:
+    """Many small flows by several workers: each settles once, no child runs twice."""
+    runs: list[int] = []
+    total = app.define("total", payload=int, result=int)
+
+    @app.job("noop")
+    def noop(number: int) -> int:
+        runs.append(number)
+        return number
+
+    flow = app.flow("noops", parent=total, children=[noop])
+    flow.fan_out(lambda number: [noop.child("a", 2 * number), noop.child("b", 2 * number + 1)])
+    flow.collect(lambda number, results: results.counts.completed)
+    with worker_of(app, concurrency=8, **BRISK), worker_of(app, concurrency=8, **BRISK):
+        ids = total.enqueue_many(range(300))
+        assert [flow.await_result(job_id, timeout=60) for job_id in ids] == [2] * 300
+    assert sorted(runs) == list(range(600))
+    assert {tuple(outcomes(app.store, job_id)) for job_id in ids} == {("fanned-out", "completed")}
+    assert app.store.peek_outbox() == []
