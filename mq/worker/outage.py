@@ -58,7 +58,8 @@ class Outage:
 
     Args:
         duty: what is interrupted, for the log line.
-        stop: ends a pause early.
+        stop: the duty is over. It ends a pause, and what fails from then on is no outage: whoever
+            stopped the worker may have closed the store, or ended the server, before it was read.
         streak: shared by the duties of a worker. A failure that concerns one alone, such as a
             right it lacks, is told by itself and hides nothing from the others.
     """
@@ -79,6 +80,8 @@ class Outage:
 
     def failed(self, error: StoreError) -> None:
         """Note a failure, and pause with growing, jittered waits."""
+        if self._stop.is_set():
+            return
         if not self._on:
             self._on = True
             cause = error.__cause__

@@ -44,6 +44,14 @@ def resumed(lines: Lines) -> list[str]:
     return [line for line in lines() if "goes on" in line]
 
 
+class NoPause(threading.Event):
+    """A stop that nobody asks for, and that nobody waits for."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return at once."""
+        return self.is_set()
+
+
 def cut_off() -> mq.StoreError:
     """What a store raises when its server is gone."""
     error = mq.StoreError("cannot reach Redis")
@@ -53,10 +61,8 @@ def cut_off() -> mq.StoreError:
 
 def test_an_outage_that_several_duties_notice_is_told_once(lines: Lines) -> None:
     """Also when it comes again before all of them have noticed that it was over."""
-    no_pause = threading.Event()
-    no_pause.set()
     streak = Streak()
-    one, other, third = (Outage(duty, no_pause, streak) for duty in ("one", "other", "third"))
+    one, other, third = (Outage(duty, NoPause(), streak) for duty in ("one", "other", "third"))
     for _ in range(3):
         one.failed(cut_off())
         other.failed(cut_off())
@@ -73,10 +79,8 @@ def test_an_outage_that_several_duties_notice_is_told_once(lines: Lines) -> None
 
 def test_what_concerns_one_duty_alone_hides_no_outage(lines: Lines) -> None:
     """A right that is missing for good: told once, and an outage is told beside it."""
-    no_pause = threading.Event()
-    no_pause.set()
     streak = Streak()
-    one, other = (Outage(duty, no_pause, streak) for duty in ("one", "other"))
+    one, other = (Outage(duty, NoPause(), streak) for duty in ("one", "other"))
     for _ in range(3):
         one.failed(mq.StoreError("denies a right"))
     other.failed(cut_off())
@@ -86,6 +90,16 @@ def test_what_concerns_one_duty_alone_hides_no_outage(lines: Lines) -> None:
         ["other", "interrupted,"],
         ["other", "goes"],
     ]
+
+
+def test_a_duty_that_is_stopped_tells_of_no_outage(lines: Lines) -> None:
+    """Its store may be gone by then, and that is as it should be."""
+    stop = NoPause()
+    outage = Outage("one", stop, Streak())
+    stop.set()
+    outage.failed(cut_off())
+    assert not outage.on
+    assert lines() == []
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen, then killed"])
