@@ -290,8 +290,8 @@ class Worker:
         self.hooks.stop()
         self.hooks.join(LAST_WORDS_S)
         give_up_at = time.monotonic() + LAST_WORDS_S
-        for duty in (self.heartbeat, *self._upkeep):
-            duty.join(max(0.0, give_up_at - time.monotonic()))
+        for thread in (self.heartbeat, *self._upkeep):
+            thread.join(max(0.0, give_up_at - time.monotonic()))
         log.info("worker %s stopped: %s", self.options.id, self._summary())
         return True
 
