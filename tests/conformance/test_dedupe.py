@@ -9,19 +9,18 @@ from typing import Any
 import attrs
 import pytest
 from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, outcomes, record, take
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 from proxy import Fault, Proxy
 from servers import MEMORY, Backend, Server, memory_server
 from transitions.invariants import violations
 from transitions.seed import DELAY_MS, JOB, raw, seed, snapshot
+from transitions.walks import walk
 
 from mq import wire
 from mq.clock import FakeClock
@@ -1221,29 +1220,11 @@ class DedupeWalk(RuleBasedStateMachine):
                 assert found.run_at == one.run_at
 
 
-def _walk(server: Server, examples: int) -> None:
-    class Walk(DedupeWalk):
-        pass
-
-    Walk.server = server
-    run_state_machine_as_test(
-        Walk,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            derandomize=True,
-            database=None,
-        ),
-    )
-
-
 def test_answers_in_memory_are_those_of_the_model() -> None:
     """The in-process server runs the same scripts."""
-    _walk(memory_server(Backend(MEMORY)), examples=15)
+    walk(DedupeWalk, memory_server(Backend(MEMORY)), examples=15, steps=30)
 
 
 def test_answers_of_a_real_server_are_those_of_the_model(one_server: Server) -> None:
     """Whatever is enqueued, run, called off and swept in whatever order."""
-    _walk(one_server, examples=50)
+    walk(DedupeWalk, one_server, examples=50, steps=30)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 from servers import MEMORY, Backend, Server, memory_server
 from transitions.invariants import unannounced, violations
 from transitions.seed import write_children
+from transitions.walks import walk
 
 from mq.cadence import Cadence
 from mq.clock import FakeClock
@@ -244,29 +243,11 @@ class FamilyWalk(RuleBasedStateMachine):
         assert unannounced(self.store) == []
 
 
-def _walk(server: Server, examples: int) -> None:
-    class Walk(FamilyWalk):
-        pass
-
-    Walk.server = server
-    run_state_machine_as_test(
-        Walk,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            derandomize=True,
-            database=None,
-        ),
-    )
-
-
 def test_a_random_walk_through_families_in_memory_keeps_the_keyspace_sound() -> None:
     """The in-process server runs the same scripts."""
-    _walk(memory_server(Backend(MEMORY)), examples=12)
+    walk(FamilyWalk, memory_server(Backend(MEMORY)), examples=12, steps=30)
 
 
 def test_a_random_walk_through_families_keeps_the_keyspace_sound(one_server: Server) -> None:
     """What the scripts promise holds on a server that enforces its own rules."""
-    _walk(one_server, examples=80)
+    walk(FamilyWalk, one_server, examples=80, steps=30)

@@ -6,17 +6,16 @@ import itertools
 from datetime import timedelta
 
 import attrs
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 from servers import MEMORY, Backend, Server, memory_server
 from transitions.invariants import unannounced, violations
+from transitions.walks import walk
 
 from mq.clock import FakeClock
 from mq.policies import Dedupe
@@ -450,29 +449,11 @@ class StoreWalk(RuleBasedStateMachine):
         }
 
 
-def _walk(server: Server, examples: int) -> None:
-    class Walk(StoreWalk):
-        pass
-
-    Walk.server = server
-    run_state_machine_as_test(
-        Walk,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            derandomize=True,
-            database=None,
-        ),
-    )
-
-
 def test_a_random_walk_in_memory_keeps_the_keyspace_sound() -> None:
     """The in-process server runs the same scripts."""
-    _walk(memory_server(Backend(MEMORY)), examples=12)
+    walk(StoreWalk, memory_server(Backend(MEMORY)), examples=12, steps=25)
 
 
 def test_a_random_walk_on_a_real_server_keeps_the_keyspace_sound(one_server: Server) -> None:
     """What the scripts promise holds on a server that enforces its own rules."""
-    _walk(one_server, examples=50)
+    walk(StoreWalk, one_server, examples=50, steps=25)
