@@ -75,7 +75,7 @@ def _retry_later(store: Store, clock: FakeClock) -> None:
 
 def _replace(store: Store, clock: FakeClock) -> None:
     latest = job(delay_ms=1, dedupe=Dedupe("k", replace=True))
-    assert store.enqueue(latest) == Enqueued("x", True, NAME)
+    assert store.enqueue(latest) == Enqueued("x", True, NAME, replaced=True)
     _fall_due(store, clock)
 
 
