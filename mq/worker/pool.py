@@ -12,35 +12,27 @@ from typing import TYPE_CHECKING, Any
 from mq.durations import format_ms
 from mq.errors import DefinitionError, StoreError
 from mq.records import Ack
-from mq.worker.duty import Duty
 from mq.worker.executors.process import CHILD_MARK, ProcessExecutor, reference_of
 from mq.worker.executors.thread import ThreadExecutor
 from mq.worker.fetcher import Fetcher
-from mq.worker.flow_starter import FlowStarter
-from mq.worker.flow_sweeper import FlowSweeper
 from mq.worker.heartbeat import Heartbeat
 from mq.worker.hooks import FailureHooks
-from mq.worker.indexer import Indexer
 from mq.worker.interrupter import Interrupter
 from mq.worker.listener import Listener
 from mq.worker.options import WorkerOptions, read_options
 from mq.worker.outage import Streak
-from mq.worker.pruner import Pruner
 from mq.worker.queue_order import QueueOrder
-from mq.worker.relay import Relay
 from mq.worker.run import Run, Runs
 from mq.worker.runner import Ended, Runner
+from mq.worker.scope import check_queues, declared_keys, runnable
 from mq.worker.signals import StopSignals
-from mq.worker.stall_sweeper import StallSweeper
-from mq.worker.ticker import Ticker
 from mq.worker.timekeeper import Timekeeper
-from mq.worker.window_sweeper import WindowSweeper
+from mq.worker.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from mq.app import App
-    from mq.definitions import Job
 
 log = logging.getLogger("mq.worker")
 
@@ -84,11 +76,11 @@ class Worker:
     def __init__(self, app: App, *, store: str = "default", **options: Any) -> None:
         self.options: WorkerOptions = read_options(**options)
         self.store = app.store_named(store)
-        jobs = _runnable(app, store)
+        jobs = runnable(app, store)
         queues = self.options.queues or dict.fromkeys(
             sorted({job.queue for job in jobs.values()}), 1
         )
-        _check_queues(app, store, queues)
+        check_queues(app, store, queues)
         in_process = frozenset(
             name
             for name, job in jobs.items()
@@ -145,31 +137,17 @@ class Worker:
         self.heartbeat = Heartbeat(self.store, self.options, self.runs, self.interrupter, streak)
         self.fetcher.displaced = self.heartbeat.lost
         self.fetcher.foretold = self.interrupter.cancel
-        self.sweeper = StallSweeper(self.store, self.options, streak)
-        self.sweeper.requeued = self.fetcher.look
-        self.starter = FlowStarter(app, self.store, self.options, streak)
-        self.relay = Relay(app, self.store, self.options, streak)
-        self.ticker = Ticker(self.store, app.schedule_sets, self.options, streak)
-        self._upkeep: tuple[Duty, ...] = (
-            self.sweeper,
-            WindowSweeper(self.store, self.options, streak),
-            Pruner(self.store, self.options, streak),
-            self.starter,
-            self.relay,
-            FlowSweeper(app, self.store, self.options, streak),
-            self.ticker,
-            Indexer(self.store, _declared(app, store), self.options, streak),
-        )
+        self.upkeep = Upkeep(app, self.store, declared_keys(app, store), self.options, streak)
+        self.upkeep.sweeper.requeued = self.fetcher.look
         self._duties: tuple[threading.Thread, ...] = (
             self.timekeeper,
             self.fetcher,
             self.listener,
             self.heartbeat,
             self.hooks,
-            *self._upkeep,
+            *self.upkeep.duties,
         )
         self._started = False
-        self._made = 0
 
     def _overrun(self) -> None:
         self.fetcher.stop_claiming()
@@ -194,9 +172,9 @@ class Worker:
     def _landed(self, run: Run, ended: Ended, word: str) -> None:
         self.hooks.landed(run, ended, word)
         if word == "fanned_out":
-            self.starter.start_children(run.job_id)
+            self.upkeep.starter.start_children(run.job_id)
         if run.record.parent:
-            self.relay.poke()
+            self.upkeep.relay.poke()
 
     def start(self) -> None:
         """Check the server and start the threads; StoreError when Redis cannot be reached."""
@@ -228,8 +206,10 @@ class Worker:
         while not signals.drain.wait(LOOK_S) and not self._too_many_strays.is_set() and not broken:
             # A duty that dies of a bug leaves a worker that looks alive and does half its work.
             broken = [duty.name for duty in self._duties if not duty.is_alive()]
-            if self.options.burst and self.fetcher.is_dry and self._is_quiet():
-                break
+            if self.options.burst and self.fetcher.is_dry:
+                if not self.upkeep.made_something():
+                    break
+                self.fetcher.look_again()
         if broken:
             log.critical("worker %s stops: its %s has died", self.options.id, ", ".join(broken))
         if not self.stop(force=signals.force) or broken:
@@ -239,21 +219,6 @@ class Worker:
         if self.options.burst and self.fetcher.tally["failed"]:
             return ExitCode.BURST_FAILED
         return ExitCode.CLEAN
-
-    def _is_quiet(self) -> bool:
-        """Whether flows and schedules have made nothing runnable since a burst ran dry last."""
-        try:
-            self.ticker.look()
-            self.starter.look()
-            self.relay.look()
-        except StoreError:
-            return True
-        done = self.starter.done + self.relay.done + self.ticker.ticked
-        if done == self._made:
-            return True
-        self._made = done
-        self.fetcher.look_again()
-        return False
 
     def stop(self, *, force: threading.Event | None = None) -> bool:
         """Stop claiming, let runs finish for the grace, and give back what is left.
@@ -268,8 +233,7 @@ class Worker:
             return True
         self._started = False
         self.fetcher.stop_claiming()
-        for duty in self._upkeep:
-            duty.stop()
+        self.upkeep.stop()
         if len(self.runs):
             log.info("worker %s draining: %d running", self.options.id, len(self.runs))
         grace_s = self.options.shutdown_grace_ms / 1000
@@ -289,9 +253,8 @@ class Worker:
         self.listener.join(LAST_WORDS_S)
         self.hooks.stop()
         self.hooks.join(LAST_WORDS_S)
-        give_up_at = time.monotonic() + LAST_WORDS_S
-        for thread in (self.heartbeat, *self._upkeep):
-            thread.join(max(0.0, give_up_at - time.monotonic()))
+        self.heartbeat.join(LAST_WORDS_S)
+        self.upkeep.join(LAST_WORDS_S)
         log.info("worker %s stopped: %s", self.options.id, self._summary())
         return True
 
@@ -354,39 +317,3 @@ class Worker:
 
 def _is_set(event: threading.Event | None) -> bool:
     return event is not None and event.is_set()
-
-
-def _runnable(app: App, store: str) -> dict[str, Job[Any, Any]]:
-    bound = {name: job for name, job in app.jobs.items() if job.store_name == store}
-    jobs = {
-        name: job
-        for name, job in bound.items()
-        if job.function is not None or (job.flow is not None and job.flow.complete)
-    }
-    for name in sorted(set(bound) - set(jobs)):
-        log.warning("job %s has no handler here; its jobs are left to other workers", name)
-    if not jobs:
-        found = f"{len(bound)} without a handler" if bound else "none"
-        raise DefinitionError(
-            f"nothing to run: of the app's jobs on store {store!r}, {found};"
-            " define one with @app.job or import the module that has the handlers"
-        )
-    return jobs
-
-
-def _declared(app: App, store: str) -> list[str]:
-    """The metadata keys that definitions of a store declare, handler or not."""
-    bound = (job for job in app.jobs.values() if job.store_name == store)
-    return list(dict.fromkeys(key for job in bound for key in job.indexed_metadata))
-
-
-def _check_queues(app: App, store: str, queues: dict[str, int]) -> None:
-    for queue in queues:
-        if queue not in {job.queue for job in app.jobs.values()}:
-            log.warning("queue %s is the default of no job here; only jobs sent to it come", queue)
-        owners = {job.store_name for job in app.jobs.values() if job.queue == queue}
-        if owners and store not in owners:
-            raise DefinitionError(
-                f"queue {queue!r} belongs to store {min(owners)!r}, this worker serves"
-                f" store {store!r}: run it with --store {min(owners)}"
-            )

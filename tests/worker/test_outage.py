@@ -175,7 +175,9 @@ def test_a_run_whose_lock_expired_during_an_outage_counts_once(
             wait_until(lambda: worker.heartbeat._outage.on, what="the heartbeat to notice")
             threading.Event().wait(0.6)
             server.start()
-            wait_until(lambda: not worker.heartbeat._outage.on and not worker.sweeper._outage.on)
+            wait_until(
+                lambda: not worker.heartbeat._outage.on and not worker.upkeep.sweeper._outage.on
+            )
         assert finished(app.store, job_id) == ["completed"]
     words = outcomes(app.store, job_id)
     assert words in (["completed"], ["stalled", "completed"])
