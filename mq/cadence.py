@@ -25,7 +25,9 @@ from mq.durations import Duration, to_ms
 MINUTE = timedelta(minutes=1)
 _ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 a wall-clock time of no zone
 AROUND = timedelta(hours=6)
-"""Longer than any zone's clocks were ever set on or back."""
+"""The stretch that is looked at minute by minute where the clocks change."""
+LONGEST = timedelta(days=1) + AROUND
+"""Longer than any zone's clocks were ever set on: one that crosses the date line loses a day."""
 MAX_CRON_BYTES = 200
 
 
@@ -106,19 +108,23 @@ def _next_cron(cron: str, tz: str, at_ms: int) -> int:
                 return int(found.timestamp()) * 1000
             now += AROUND
             continue
-        local = now.astimezone(zone)
-        candidate = now + (
-            _next_wall(cron, local.replace(tzinfo=None)) - local.replace(tzinfo=None)
-        )
-        if candidate - now <= AROUND:
+        wall = now.astimezone(zone).replace(tzinfo=None)
+        candidate = now + (_next_wall(cron, wall) - wall)
+        # No wall-clock time before it matches. But clocks that are set on by then show it sooner,
+        # or skip it in a gap that lies before it.
+        if candidate - now > LONGEST:
+            now = candidate - LONGEST
+            continue
+        while now < candidate and not _is_near_change(zone, now):
+            now += AROUND
+        if now >= candidate:
             return int(candidate.timestamp()) * 1000
-        # No wall-clock time before it matches; near it the clocks may stand otherwise than now.
-        now = candidate - AROUND
 
 
 def _is_near_change(zone: ZoneInfo, now: datetime) -> bool:
-    around = (now + AROUND * step / 2 for step in range(-2, 3))
-    return len({at.astimezone(zone).utcoffset() for at in around}) > 1
+    around = [(now + AROUND * step / 2).astimezone(zone) for step in range(-2, 3)]
+    # A passage that is repeated may be longer than what is looked at around it.
+    return around[2].fold == 1 or len({at.utcoffset() for at in around}) > 1
 
 
 def _scan(spec: Any, zone: ZoneInfo, start: datetime, fixed: bool) -> datetime | None:
