@@ -64,9 +64,16 @@ class Scheduling(Producing):
         )  # fmt: skip
         return word.decode(), int(next_run_at)
 
-    def remove_schedule(self, name: str, key: str) -> bool:
-        """Delete a schedule; False when there is none. Jobs it has made stay."""
-        return bool(self._asked("remove_schedule", name, key)[0] == b"removed")
+    def remove_schedule(self, name: str, key: str, updated_at: int | None = None) -> bool:
+        """Delete a schedule; False when it was left alone or is not there. Its jobs stay.
+
+        Args:
+            name: job name of the schedule.
+            key: its key.
+            updated_at: delete it only if this is when it was last registered, ms; None in any case.
+        """
+        if_of = "" if updated_at is None else updated_at
+        return bool(self._asked("remove_schedule", name, key, if_of)[0] == b"removed")
 
     def pause_schedule(self, name: str, key: str) -> bool:
         """Let a schedule make no jobs until it is resumed; False when there is none."""

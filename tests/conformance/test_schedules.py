@@ -491,11 +491,31 @@ def test_a_schedule_that_is_removed_leaves_its_jobs(store: Store, clock: FakeClo
     assert store.tick(NAME, "a", 2, 3, job("late")) is False
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_schedule_is_removed_as_it_was_registered_or_not_at_all(
+    store: Store, clock: FakeClock, paused: bool
+) -> None:
+    """One that was registered again since it was read stays, with its place."""
+    at = clock.now_ms()
+    store.upsert_schedule(schedule(next_run_at=100))
+    if paused:
+        store.pause_schedule(NAME, KEY)
+    clock.advance(1)
+    store.upsert_schedule(schedule(next_run_at=100))
+    before = snapshot(store)
+    assert store.remove_schedule(NAME, KEY, at) is False
+    assert snapshot(store) == before
+    assert store.remove_schedule(NAME, KEY, at + 1) is True
+    assert store.remove_schedule(NAME, KEY, at + 1) is False
+    assert not [key for key in snapshot(store) if "schedule" in key]
+
+
 def test_what_is_unknown_is_neither_paused_nor_resumed_nor_removed(store: Store) -> None:
     """And leaves nothing behind."""
     assert store.pause_schedule(NAME, KEY) is False
     assert store.resume_schedule(NAME, KEY) is False
     assert store.remove_schedule(NAME, KEY) is False
+    assert store.remove_schedule(NAME, KEY, 0) is False
     assert snapshot(store) == {}
 
 
@@ -542,6 +562,8 @@ VERBS: dict[str, Verb] = {
     "advance": lambda s: s.advance_schedule(NAME, "a", 100, 200),
     "stale advance": lambda s: s.advance_schedule(NAME, "a", 99, 200),
     "remove": lambda s: s.remove_schedule(NAME, "a"),
+    "remove of what was read": lambda s: s.remove_schedule(NAME, "a", found(s, "a").updated_at),
+    "remove of what has changed": lambda s: s.remove_schedule(NAME, "a", 1),
     "remove unknown": lambda s: s.remove_schedule(NAME, "unknown"),
     "pause": lambda s: s.pause_schedule(NAME, "a"),
     "pause paused": lambda s: s.pause_schedule(NAME, "paused"),
@@ -586,6 +608,13 @@ def test_a_verb_whose_reply_is_lost_answers_and_acts_as_if_it_were_not(
 MEANWHILE: dict[str, tuple[Verb, Verb, Any, Verb, Any]] = {
     "registered again after a remove": (
         lambda s: s.remove_schedule(NAME, "a"),
+        lambda s: s.upsert_schedule(schedule("a", 700)),
+        True,
+        lambda s: found(s, "a").next_run_at,
+        700,
+    ),
+    "declared again after a prune": (
+        lambda s: s.remove_schedule(NAME, "a", s.clock.now_ms()),
         lambda s: s.upsert_schedule(schedule("a", 700)),
         True,
         lambda s: found(s, "a").next_run_at,

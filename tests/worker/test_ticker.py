@@ -457,6 +457,41 @@ def test_what_nobody_declares_for_the_grace_is_pruned(
     assert keys_of(store) == ["b", "by hand", "other"]
 
 
+@pytest.mark.parametrize("other", ["declares it", "has pruned it"])
+def test_what_another_process_does_between_the_list_and_the_removal_stands(
+    app: mq.App, server: Server, clock: FakeClock, report: mq.Job[str, None], other: str
+) -> None:
+    """Declared again it stays, with its next occurrence; pruned already it is told by who did it."""
+    theirs = Store(server.url, clock=clock)
+    old = mq.App(server.url, clock=clock)
+    old_set = declared(old, report_of(old), "a")
+    old_set.apply(old.store)
+    next_run_at = found(theirs, "a").next_run_at
+    clock.advance(HOUR_MS)
+    list_schedules = app.store.list_schedules
+
+    def listed(**asked: Any) -> list[ScheduleRecord]:
+        read = list_schedules(**asked)
+        if other == "declares it":
+            clock.advance(1)
+            old_set.apply(old.store)
+        else:
+            assert theirs.remove_schedule("report", "a")
+        return read
+
+    app.store.list_schedules = listed  # type: ignore[method-assign,assignment]
+    drift = declared(app, report, "b", grace="1h").apply(app.store)
+    if other == "declares it":
+        assert drift == Drift(["report:b"], [], ["report:a"], [])
+        assert found(theirs, "a").next_run_at == next_run_at
+        assert keys_of(theirs) == ["a", "b"]
+    else:
+        assert drift == Drift(["report:b"], [], [], [])
+        assert keys_of(theirs) == ["b"]
+    old.close()
+    theirs.close()
+
+
 def test_a_set_that_declares_nothing_any_more_prunes_the_last_one(
     app: mq.App, clock: FakeClock, report: mq.Job[str, None]
 ) -> None:
