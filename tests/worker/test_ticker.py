@@ -390,6 +390,20 @@ def test_the_clock_of_a_host_does_not_matter(
     app.close()
 
 
+def test_a_servers_clock_that_is_set_back_makes_no_occurrence_twice(
+    app: mq.App, clock: FakeClock, report: mq.Job[str, None]
+) -> None:
+    """After a failover the new server may be behind: what was made stays made."""
+    report.schedule("k", every="1h", payload="a")
+    ticker = ticker_of(app.store)
+    for at in (HOUR_MS, HOUR_MS - 300_000, 0, HOUR_MS, HOUR_MS + 1):
+        clock.set(START_MS + at)
+        ticker.look()
+        report.schedule("k", every="1h", payload="a")
+    assert slots(app.store) == [START_MS + HOUR_MS]
+    assert found(app.store).next_run_at == START_MS + 2 * HOUR_MS
+
+
 # Sets
 
 
@@ -461,7 +475,7 @@ def test_what_nobody_declares_for_the_grace_is_pruned(
 def test_what_another_process_does_between_the_list_and_the_removal_stands(
     app: mq.App, server: Server, clock: FakeClock, report: mq.Job[str, None], other: str
 ) -> None:
-    """Declared again it stays, with its next occurrence; pruned already it is told by who did it."""
+    """Declared again it stays, with its next occurrence; pruned already, it is not this one's."""
     theirs = Store(server.url, clock=clock)
     old = mq.App(server.url, clock=clock)
     old_set = declared(old, report_of(old), "a")
