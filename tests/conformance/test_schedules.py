@@ -17,7 +17,7 @@ from transitions.seed import raw, snapshot
 
 from mq.cadence import Cadence
 from mq.clock import FakeClock
-from mq.policies import Dedupe
+from mq.policies import Dedupe, Keep, encode_keep
 from mq.records import Request, ScheduleRecord
 from mq.states import JobState
 from mq.store import Store
@@ -208,6 +208,33 @@ def test_a_tick_makes_the_job_and_moves_the_schedule_on(store: Store, clock: Fak
     assert violations(store) == []
 
 
+def _without_its_own(value: Any) -> Any:
+    """What stands in a key of a job, but for its place in line and the nonce of its call."""
+    if not isinstance(value, dict):
+        return value
+    return {field: found for field, found in value.items() if field not in ("seq", "nonce")}
+
+
+def test_a_tick_makes_what_enqueue_would_have_made(store: Store, clock: FakeClock) -> None:
+    """Field by field, and in the same indexes: the request decides alone, not the schedule."""
+    store.declare_index(["customer"])
+    request = job(
+        payload=b"\x00\xff", priority=-7, attempts_max=4, backoff="fixed 10", timeout_ms=9,
+        metadata={"customer": "c", "long": "v" * 200}, keep=encode_keep(Keep(count=5)),
+    )  # fmt: skip
+    store.upsert_schedule(schedule(next_run_at=1, request=job(queue="else", metadata={"a": "b"})))
+    assert store.tick(NAME, KEY, 1, 2, attrs.evolve(request, id="ticked"))
+    store.enqueue(attrs.evolve(request, id="enqueued"))
+    content = snapshot(store)
+    for of in (store.keys.job, store.keys.payload, store.keys.extra):
+        made, other = (_without_its_own(content[of(one)]) for one in ("ticked", "enqueued"))
+        assert made == other
+    listed = store.list(metadata={"customer": "c"}).items
+    assert {one.id for one in listed} == {"ticked", "enqueued"}
+    assert take(store, 2) == ["ticked", "enqueued"]
+    assert violations(store) == []
+
+
 def test_a_job_of_a_tick_may_be_delayed(store: Store, clock: FakeClock) -> None:
     """It is exactly the request that is given."""
     store.upsert_schedule(schedule(next_run_at=1))
@@ -237,8 +264,11 @@ def test_a_tick_that_expects_something_else_changes_nothing(
 ) -> None:
     """Another occurrence, or no such schedule."""
     store.upsert_schedule(schedule(next_run_at=100))
+    store.enqueue(job("taken"))
     before = snapshot(store)
     assert store.tick(name, key, expected, 200, job("made")) is False
+    # Whether the id exists is asked last: the schedule of another view does not move on.
+    assert store.tick(name, key, expected, 200, job("taken")) is False
     assert store.advance_schedule(name, key, expected, 200) is False
     assert snapshot(store) == before
 
@@ -258,6 +288,30 @@ def test_an_id_that_exists_inserts_nothing_and_the_schedule_goes_on(
     assert record(store, "taken").state is JobState.COMPLETED
     assert ids(store) == ["taken"]
     assert violations(store) == []
+
+
+@pytest.mark.parametrize("keep", ["at once", "later"])
+def test_an_occurrence_whose_job_was_pruned_is_not_made_again(
+    store: Store, clock: FakeClock, keep: str
+) -> None:
+    """By its own acknowledgement, or by the pruner."""
+    slot = clock.now_ms()
+    policy = Keep(count=0) if keep == "at once" else Keep(age="1s")
+    request = job(keep=encode_keep(policy))
+    store.upsert_schedule(schedule(next_run_at=slot, request=request))
+    (view,) = store.due_schedules().schedules
+    made = view.occurrence(slot)
+    assert store.tick(NAME, KEY, slot, slot + HOUR_MS, made)
+    assert take(store) == [made.id]
+    assert made.id is not None
+    store.ack_completed(made.id, TOKEN)
+    clock.advance(1_000)
+    store.prune()
+    assert store.get_job(made.id) is None
+    assert store.tick(NAME, KEY, slot, slot + HOUR_MS, made) is False
+    assert store.tick_all([Tick(view, slot + HOUR_MS)]) == [False]
+    assert ids(store) == []
+    assert found(store).next_run_at == slot + HOUR_MS
 
 
 def test_an_occurrence_exists_once_whatever_became_of_its_job(
@@ -447,6 +501,26 @@ def test_a_paused_schedule_falls_due_when_it_is_resumed_and_not_before(
     assert due(store) == []
     clock.advance(10)
     assert due(store) == [(start + 10 + 3 * HOUR_MS, KEY)]
+
+
+def test_what_happens_at_0_is_remembered(server: Server) -> None:
+    """A pause since 0 is a pause, a registration at 0 has an instant, and 0 ms late is late."""
+    clock = FakeClock(0)
+    store = Store(server.url, clock=clock)
+    store.upsert_schedule(schedule(next_run_at=0, max_lateness_ms=0))
+    store.pause_schedule(NAME, KEY)
+    read = found(store)
+    assert (read.paused_at, read.created_at, read.updated_at) == (0, 0, 0)
+    assert read.max_lateness_ms == 0
+    assert due(store) == []
+    clock.advance(1)
+    store.upsert_schedule(schedule(next_run_at=9))
+    assert (found(store).paused_at, found(store).created_at) == (0, 0)
+    assert store.remove_schedule(NAME, KEY, 0) is False
+    store.resume_schedule(NAME, KEY)
+    assert found(store).paused_at is None
+    assert store.remove_schedule(NAME, KEY, 1) is True
+    store.close()
 
 
 def test_a_short_pause_leaves_the_next_occurrence_alone(store: Store, clock: FakeClock) -> None:

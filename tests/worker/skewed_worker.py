@@ -1,8 +1,9 @@
 """A worker process whose host has a wrong clock, and which may stop in the middle of a pass.
 
-SKEW_S is how wrong the clock is, LOCK how long a lock lasts. With STOP_IN_PASS the process stops itself, as SIGSTOP does, when
-it has read many schedules and ticked a part of them, as soon as the test pushes to `stop-now`; the
-others it ticks when it was continued and the test has pushed to `go-on`.
+SKEW_S is how wrong the clock is, LOCK how long a lock lasts. With STOP_IN_PASS the process stops
+itself, as SIGSTOP does, when it has read many schedules and ticked a part of them, as soon as the
+test pushes to `stop-now`; the others it ticks when it was continued and the test has pushed to
+`go-on`.
 """
 
 from __future__ import annotations

@@ -115,6 +115,33 @@ def test_missed_occurrences_become_one_job(
     assert slots(app.store)[-1] == START_MS + 101 * HOUR_MS
 
 
+def test_an_interval_stays_on_its_first_grid_whatever_happens(
+    app: mq.App, clock: FakeClock, report: mq.Job[str, None]
+) -> None:
+    """Registered again, with no worker for a while, paused, paused while it was registered."""
+    ticker = ticker_of(app.store)
+
+    def register() -> None:
+        assert report.schedule("k", every="1h", payload="a").change in ("created", "kept")
+
+    register()
+    for away_ms, act in (
+        (HOUR_MS // 3, register),
+        (HOUR_MS, register),
+        (7 * HOUR_MS + 123, register),
+        (HOUR_MS // 7, lambda: app.store.pause_schedule("report", "k")),
+        (5 * HOUR_MS // 2, register),
+        (HOUR_MS // 11, lambda: app.store.resume_schedule("report", "k")),
+        (HOUR_MS, register),
+        (HOUR_MS, register),
+    ):
+        clock.advance(away_ms)
+        ticker.look()
+        act()
+        assert (found(app.store).next_run_at - START_MS) % HOUR_MS == 0
+    assert [(slot - START_MS) / HOUR_MS for slot in slots(app.store)] == [1, 2, 12, 13]
+
+
 def test_an_occurrence_that_is_too_late_makes_no_job(
     app: mq.App, clock: FakeClock, report: mq.Job[str, None], lines: Callable[..., list[str]]
 ) -> None:
