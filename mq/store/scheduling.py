@@ -111,6 +111,9 @@ class Scheduling(Producing):
     def tick(self, name: str, key: str, expected: int, next_run_at: int, request: Request) -> bool:
         """Make one occurrence a job and move the schedule on; False when nothing was inserted.
 
+        Nothing happens when the schedule is not there, stands at another occurrence or is paused.
+        An id that exists inserts nothing, and the schedule moves on all the same.
+
         Args:
             name: job name of the schedule.
             key: its key.
