@@ -80,7 +80,8 @@ def list_schedules(
 ) -> None:
     """List schedules by their next occurrence, paused ones among them.
 
-    A queue, name or owner that no schedule has is told on stderr, as it may be mistyped.
+    A queue, name or owner that no schedule has is told on stderr, as it may be mistyped, and so is
+    a schedule whose record cannot be read.
 
     \b
     Example:
@@ -98,6 +99,8 @@ def list_schedules(
     hint = _unseen(everything, queue, name, group)
     if hint:
         complain(hint)
+    for label in store.unreadable_schedules():
+        complain(f"schedule {label} is left out, its record cannot be read: see mq schedules show")
 
 
 def _unseen(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
 from mq import ids, wire
+from mq.errors import DecodeError
 from mq.records import Request, ScheduleRecord
 from mq.store.producing import Producing
 from mq.wire import Argument
@@ -164,7 +165,11 @@ class Scheduling(Producing):
         return Due(found, now, unreadable, next_at, reached)
 
     def get_schedule(self, name: str, key: str) -> ScheduleRecord | None:
-        """Return one schedule, or None."""
+        """Return one schedule, or None.
+
+        Raises:
+            DecodeError: its record is there and cannot be read; `remove_schedule` deletes it.
+        """
         fields = self._caller.repeat(
             lambda _: self._caller.client.execute_command("HGETALL", self.keys.schedule(name, key))
         )
@@ -174,13 +179,23 @@ class Scheduling(Producing):
             else zip(fields[::2], fields[1::2], strict=True)
         )
         flat = [part for pair in pairs for part in pair]
-        return wire.schedule_of((b"", f"{name}:{key}".encode(), flat))
+        try:
+            return wire.schedule_of((b"", f"{name}:{key}".encode(), flat))
+        except (KeyError, ValueError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise DecodeError(
+                f"schedule {name}:{key} cannot be read: {why}; another program or version wrote it?"
+                " remove it and register it again"
+            ) from None
 
     def list_schedules(
         self, name: str | None = None, queue: str | None = None, group: str | None = None
     ) -> list[ScheduleRecord]:
-        """Return schedules by their next occurrence, then by key; paused ones among them."""
-        found = [*self._every("live"), *self._every("paused")]
+        """Return schedules by their next occurrence, then by key; paused ones among them.
+
+        Those whose record cannot be read are left out: see `unreadable_schedules`.
+        """
+        found, _ = self._everything()
         return sorted(
             (
                 one
@@ -192,13 +207,24 @@ class Scheduling(Producing):
             key=lambda one: (one.next_run_at, one.key.encode(), one.name),
         )
 
-    def _every(self, kind: str) -> Iterator[ScheduleRecord]:
-        reached: tuple[int, str] | None = None
-        while True:
-            _, _, rows, reached = self._schedules(kind, SCHEDULE_BATCH, reached)
-            yield from _read(rows)[0]
-            if reached is None:
-                return
+    def unreadable_schedules(self) -> list[str]:
+        """Return `<name>:<key>` of schedules whose record cannot be read; they make no jobs."""
+        return sorted(self._everything()[1])
+
+    def _everything(self) -> tuple[list[ScheduleRecord], list[str]]:
+        """Read all schedules, a page at a time."""
+        found: list[ScheduleRecord] = []
+        unreadable: list[str] = []
+        for kind in ("live", "paused"):
+            reached: tuple[int, str] | None = None
+            while True:
+                _, _, rows, reached = self._schedules(kind, SCHEDULE_BATCH, reached)
+                read, left = _read(rows)
+                found += read
+                unreadable += left
+                if reached is None:
+                    break
+        return found, unreadable
 
     def _schedules(
         self, kind: str, limit: int, after: tuple[int, str] | None

@@ -11,6 +11,7 @@ import attrs
 import pytest
 from cli.terminal import at_terminal
 from command_line import Cli
+from transitions.seed import raw
 
 import mq
 from mq.cadence import Cadence
@@ -107,6 +108,23 @@ def test_what_may_be_mistyped_is_told_from_an_empty_answer(
         assert ran.complaint == f"no schedule is {hint}"
     else:
         assert ran.err == ""
+
+
+def test_a_record_that_cannot_be_read_is_told_in_one_line(
+    cli: Cli, store: Store, digest: mq.Job[str, None]
+) -> None:
+    """A list names it beside the others; what needs the record refuses; it can be removed."""
+    raw(store).hdel(store.keys.schedule("digest", "hourly"), "queue")
+    ran = cli.run("schedules", "list", "--json")
+    assert ran.code == 0
+    assert len(json.loads(ran.out)) == 2
+    assert ran.complaint.startswith("schedule digest:hourly is left out, its record cannot be read")
+    for verb in ("show", "pause", "resume", "run-now"):
+        ran = cli.run("schedules", verb, "digest:hourly")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.complaint.startswith("schedule digest:hourly cannot be read: it has no 'queue'")
+    assert cli.run("schedules", "remove", "digest:hourly").code == 0
+    assert cli.run("schedules", "list").err == ""
 
 
 def test_a_store_without_schedules_hints_at_no_mistake(cli: Cli, store: Store) -> None:

@@ -17,6 +17,7 @@ from transitions.seed import raw, snapshot
 
 from mq.cadence import Cadence
 from mq.clock import FakeClock
+from mq.errors import DecodeError
 from mq.policies import Dedupe, Keep, encode_keep
 from mq.records import Request, ScheduleRecord
 from mq.states import JobState
@@ -468,7 +469,12 @@ def test_a_record_that_cannot_be_read_hides_no_other(
     assert [one.key for one in page.schedules] == ["a", "c"]
     assert page.unreadable == [f"{NAME}:b"]
     assert [one.key for one in store.list_schedules()] == ["a", "c"]
+    assert store.unreadable_schedules() == [f"{NAME}:b"]
+    for look in (store.get_schedule, store.resume_schedule, store.run_schedule_now):
+        with pytest.raises(DecodeError, match=rf"schedule {NAME}:b cannot be read"):
+            look(NAME, "b")
     assert store.remove_schedule(NAME, "b") is True
+    assert store.unreadable_schedules() == []
     assert store.due_schedules().unreadable == []
 
 
