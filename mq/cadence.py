@@ -14,6 +14,7 @@ Source of the rule: cron(8) of Debian, "Daylight Saving Time and other time chan
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -71,7 +72,7 @@ class Cadence:
             ValueError: zone or expression cannot be read here.
         """
         if self.cron:
-            return _next_cron(self.cron, self.tz, at_ms)
+            return _next_cron(self.cron, self.tz, at_ms // 60_000)
         return anchor_ms + ((at_ms - anchor_ms) // self.every_ms + 1) * self.every_ms
 
 
@@ -96,11 +97,13 @@ def read_cadence(cron: str | None, tz: str, every: Duration | None) -> Cadence:
     return cadence
 
 
-def _next_cron(cron: str, tz: str, at_ms: int) -> int:
+# Thousands of schedules may share an expression, and fall due together.
+@functools.lru_cache(maxsize=1024)
+def _next_cron(cron: str, tz: str, at_minute: int) -> int:
     zone = _zone(tz)
     spec = _parsed(cron, _ANY_DAY)
     fixed = not any(field.startswith("*") for field in cron.split()[:2])
-    now = datetime.fromtimestamp(at_ms // 60_000 * 60, UTC)
+    now = datetime.fromtimestamp(at_minute * 60, UTC)
     while True:
         if _is_near_change(zone, now):
             found = _scan(spec, zone, now, fixed)

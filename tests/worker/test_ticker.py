@@ -285,23 +285,39 @@ def test_a_schedule_that_cannot_be_read_here_is_left_to_others(
     assert found(app.store, "a").next_run_at == clock.now_ms()
 
 
+@pytest.fixture
+def other_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Called, it gives every zone the rules of UTC, as in a process with newer zone data."""
+
+    def change() -> None:
+        known = cadence._zone
+        monkeypatch.setattr(cadence, "_zone", lambda tz: known("UTC"))
+        cadence._next_cron.cache_clear()
+
+    yield change
+    cadence._next_cron.cache_clear()
+
+
 def test_a_zone_whose_rules_change_under_a_schedule_counts_from_the_next_occurrence(
     app: mq.App,
     clock: FakeClock,
     report: mq.Job[str, None],
-    monkeypatch: pytest.MonkeyPatch,
+    other_rules: Callable[[], None],
 ) -> None:
-    """The one that stands is kept; the one after it goes by the new rules."""
+    """The one that stands is kept; the ones after it go by the new rules."""
     report.schedule("k", cron="30 2 * * *", tz="Europe/Paris", payload="a")
     stood = START_MS + HOUR_MS * 3 // 2
     assert found(app.store).next_run_at == stood
-    known = cadence._zone
-    monkeypatch.setattr(cadence, "_zone", lambda tz: known("UTC"))
+    other_rules()
     report.schedule("k", cron="30 2 * * *", tz="Europe/Paris", payload="a")
     clock.set(stood)
     ticker_of(app.store).look()
     assert slots(app.store) == [stood]
     assert found(app.store).next_run_at == START_MS + HOUR_MS * 5 // 2
+    clock.set(START_MS + HOUR_MS * 5 // 2)
+    ticker_of(app.store).look()
+    assert slots(app.store) == [stood, clock.now_ms()]
+    assert found(app.store).next_run_at == clock.now_ms() + 24 * HOUR_MS
 
 
 # Many who look
