@@ -78,20 +78,24 @@ class Scheduling(Producing):
 
     def pause_schedule(self, name: str, key: str) -> bool:
         """Let a schedule make no jobs until it is resumed; False when there is none."""
-        return bool(self._asked("pause_schedule", name, key, 1, "")[0] == b"ok")
+        return bool(self._asked("pause_schedule", name, key, 1, "", "")[0] == b"ok")
 
     def resume_schedule(self, name: str, key: str) -> bool:
         """Let a schedule make jobs again, from its next occurrence on; False when there is none.
 
         What fell due while it was paused is not made up for; one that is not paused stays as it is.
         """
-        found = self.get_schedule(name, key)
-        if found is None:
-            return False
-        if found.paused_at is None:
-            return True
-        next_run_at = max(found.next_run_at, found.next_after(self.now_ms()))
-        return bool(self._asked("pause_schedule", name, key, 0, next_run_at)[0] == b"ok")
+        while (found := self.get_schedule(name, key)) is not None:
+            if found.paused_at is None:
+                return True
+            next_run_at = max(found.next_run_at, found.next_after(self.now_ms()))
+            word = self._asked("pause_schedule", name, key, 0, found.cadence.encode(), next_run_at)[
+                0
+            ]
+            # Registered with another cadence since it was read: its occurrences are others.
+            if word != b"changed":
+                return bool(word == b"ok")
+        return False
 
     def _asked(self, verb: str, *args: Argument) -> list[Any]:
         """Run a script that recognises itself when it is sent again because its reply was lost."""

@@ -538,6 +538,28 @@ def test_a_short_pause_leaves_the_next_occurrence_alone(store: Store, clock: Fak
     assert found(store).next_run_at == at
 
 
+def test_a_cadence_that_changes_while_it_is_resumed_is_the_one_it_goes_on_by(
+    store: Store, clock: FakeClock
+) -> None:
+    """The occurrence counted by the one before it is not taken."""
+    now = clock.now_ms()
+    store.upsert_schedule(schedule(next_run_at=now + 10, anchor=now + 10))
+    store.pause_schedule(NAME, KEY)
+    other = schedule(next_run_at=now + 777, anchor=now + 777, cadence=Cadence(every_ms=1_000))
+    read = store.get_schedule
+
+    def registered_meanwhile(name: str, key: str) -> ScheduleRecord | None:
+        before = read(name, key)
+        if before is not None and before.cadence == HOURLY:
+            store.upsert_schedule(other)
+        return before
+
+    store.get_schedule = registered_meanwhile  # type: ignore[method-assign]
+    assert store.resume_schedule(NAME, KEY) is True
+    store.get_schedule = read  # type: ignore[method-assign]
+    assert (found(store).paused_at, found(store).next_run_at) == (None, now + 777)
+
+
 def test_to_resume_what_is_not_paused_skips_nothing(store: Store, clock: FakeClock) -> None:
     """An occurrence that is due is still to come."""
     at = clock.now_ms() - 5
