@@ -14,6 +14,7 @@ Source of the rule: cron(8) of Debian, "Daylight Saving Time and other time chan
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -25,7 +26,9 @@ from mq.durations import Duration, to_ms
 MINUTE = timedelta(minutes=1)
 _ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 a wall-clock time of no zone
 AROUND = timedelta(hours=6)
-"""Longer than any zone's clocks were ever set on or back."""
+"""The stretch that is looked at minute by minute where the clocks change."""
+LONGEST = timedelta(days=1) + AROUND
+"""Longer than any zone's clocks were ever set on: one that crosses the date line loses a day."""
 MAX_CRON_BYTES = 200
 
 
@@ -69,7 +72,7 @@ class Cadence:
             ValueError: zone or expression cannot be read here.
         """
         if self.cron:
-            return _next_cron(self.cron, self.tz, at_ms)
+            return _next_cron(self.cron, self.tz, at_ms // 60_000)
         return anchor_ms + ((at_ms - anchor_ms) // self.every_ms + 1) * self.every_ms
 
 
@@ -94,11 +97,13 @@ def read_cadence(cron: str | None, tz: str, every: Duration | None) -> Cadence:
     return cadence
 
 
-def _next_cron(cron: str, tz: str, at_ms: int) -> int:
+# Thousands of schedules may share an expression, and fall due together.
+@functools.lru_cache(maxsize=1024)
+def _next_cron(cron: str, tz: str, at_minute: int) -> int:
     zone = _zone(tz)
     spec = _parsed(cron, _ANY_DAY)
     fixed = not any(field.startswith("*") for field in cron.split()[:2])
-    now = datetime.fromtimestamp(at_ms // 60_000 * 60, UTC)
+    now = datetime.fromtimestamp(at_minute * 60, UTC)
     while True:
         if _is_near_change(zone, now):
             found = _scan(spec, zone, now, fixed)
@@ -106,19 +111,23 @@ def _next_cron(cron: str, tz: str, at_ms: int) -> int:
                 return int(found.timestamp()) * 1000
             now += AROUND
             continue
-        local = now.astimezone(zone)
-        candidate = now + (
-            _next_wall(cron, local.replace(tzinfo=None)) - local.replace(tzinfo=None)
-        )
-        if candidate - now <= AROUND:
+        wall = now.astimezone(zone).replace(tzinfo=None)
+        candidate = now + (_next_wall(cron, wall) - wall)
+        # No wall-clock time before it matches. But clocks that are set on by then show it sooner,
+        # or skip it in a gap that lies before it.
+        if candidate - now > LONGEST:
+            now = candidate - LONGEST
+            continue
+        while now < candidate and not _is_near_change(zone, now):
+            now += AROUND
+        if now >= candidate:
             return int(candidate.timestamp()) * 1000
-        # No wall-clock time before it matches; near it the clocks may stand otherwise than now.
-        now = candidate - AROUND
 
 
 def _is_near_change(zone: ZoneInfo, now: datetime) -> bool:
-    around = (now + AROUND * step / 2 for step in range(-2, 3))
-    return len({at.astimezone(zone).utcoffset() for at in around}) > 1
+    around = [(now + AROUND * step / 2).astimezone(zone) for step in range(-2, 3)]
+    # A passage that is repeated may be longer than what is looked at around it.
+    return around[2].fold == 1 or len({at.utcoffset() for at in around}) > 1
 
 
 def _scan(spec: Any, zone: ZoneInfo, start: datetime, fixed: bool) -> datetime | None:

@@ -175,9 +175,11 @@ class ScheduleSet:
                 continue
             label = f"{found.name}:{found.key}"
             grace_ms = self.prune_after_ms
-            if grace_ms is not None and found.updated_at + grace_ms <= now:
-                store.remove_schedule(found.name, found.key)
+            if grace_ms is None or found.updated_at + grace_ms > now:
+                drift.extra.append(label)
+            elif store.remove_schedule(found.name, found.key, found.updated_at):
                 drift.pruned.append(label)
-            else:
+            elif store.get_schedule(found.name, found.key) is not None:
+                # Another process has declared it since the list was read.
                 drift.extra.append(label)
         return drift

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -103,7 +103,11 @@ def unseen(store: Store, queue: str | None, name: str | None = None) -> str | No
         ("of job name", name, {name for _, name in pairs}),
     ):
         if asked is not None and asked not in known:
-            more = ", …" if len(known) > _NAMES_TOLD else ""
-            there = ", ".join(sorted(known)[:_NAMES_TOLD])
-            return f"no job was ever seen {what} {asked!r}; there are: {there}{more}"
+            return f"no job was ever seen {what} {asked!r}; {those(known)}"
     return None
+
+
+def those(known: Collection[str]) -> str:
+    """Return which names there are, the first of them when there are many."""
+    more = ", …" if len(known) > _NAMES_TOLD else ""
+    return f"there are: {', '.join(sorted(known)[:_NAMES_TOLD])}{more}"

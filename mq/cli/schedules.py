@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mq.cli.failures import FAILED, CommandError, complain
+from mq.cli.filters import those
 from mq.cli.job_data import keep_text
 from mq.cli.output import (
     Table,
@@ -79,6 +80,9 @@ def list_schedules(
 ) -> None:
     """List schedules by their next occurrence, paused ones among them.
 
+    A queue, name or owner that no schedule has is told on stderr, as it may be mistyped, and so is
+    a schedule whose record cannot be read.
+
     \b
     Example:
       mq schedules list
@@ -89,9 +93,28 @@ def list_schedules(
         print_json([_bare_data(one) for one in found])
     elif found:
         _print_schedules(found)
-    else:
-        asked = any(word is not None for word in (queue, name, group))
-        click.echo("no schedule matches" if asked else "no schedules")
+    everything = found or store.list_schedules()
+    if not found and not as_json:
+        click.echo("no schedule matches" if everything else "no schedules")
+    hint = _unseen(everything, queue, name, group)
+    if hint:
+        complain(hint)
+    for label in store.unreadable_schedules():
+        complain(f"schedule {label} is left out, its record cannot be read: see mq schedules show")
+
+
+def _unseen(
+    there: Sequence[ScheduleRecord], queue: str | None, name: str | None, group: str | None
+) -> str | None:
+    """Return a line about an option that no schedule meets; None when each has one that does."""
+    for what, asked, known in (
+        ("for queue", queue, {one.request.queue for one in there}),
+        ("of job name", name, {one.name for one in there}),
+        ("of group", group, {one.group for one in there if one.group}),
+    ):
+        if asked is not None and there and asked not in known:
+            return f"no schedule is {what} {asked!r}; {those(known) if known else 'there is none'}"
+    return None
 
 
 def _print_schedules(found: Sequence[ScheduleRecord]) -> None:

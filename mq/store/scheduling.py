@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
 from mq import ids, wire
+from mq.errors import DecodeError
 from mq.records import Request, ScheduleRecord
 from mq.store.producing import Producing
 from mq.wire import Argument
@@ -64,26 +65,37 @@ class Scheduling(Producing):
         )  # fmt: skip
         return word.decode(), int(next_run_at)
 
-    def remove_schedule(self, name: str, key: str) -> bool:
-        """Delete a schedule; False when there is none. Jobs it has made stay."""
-        return bool(self._asked("remove_schedule", name, key)[0] == b"removed")
+    def remove_schedule(self, name: str, key: str, updated_at: int | None = None) -> bool:
+        """Delete a schedule; False when it was left alone or is not there. Its jobs stay.
+
+        Args:
+            name: job name of the schedule.
+            key: its key.
+            updated_at: delete it only if this is when it was last registered, ms; None in any case.
+        """
+        if_of = "" if updated_at is None else updated_at
+        return bool(self._asked("remove_schedule", name, key, if_of)[0] == b"removed")
 
     def pause_schedule(self, name: str, key: str) -> bool:
         """Let a schedule make no jobs until it is resumed; False when there is none."""
-        return bool(self._asked("pause_schedule", name, key, 1, "")[0] == b"ok")
+        return bool(self._asked("pause_schedule", name, key, 1, "", "")[0] == b"ok")
 
     def resume_schedule(self, name: str, key: str) -> bool:
         """Let a schedule make jobs again, from its next occurrence on; False when there is none.
 
         What fell due while it was paused is not made up for; one that is not paused stays as it is.
         """
-        found = self.get_schedule(name, key)
-        if found is None:
-            return False
-        if found.paused_at is None:
-            return True
-        next_run_at = max(found.next_run_at, found.next_after(self.now_ms()))
-        return bool(self._asked("pause_schedule", name, key, 0, next_run_at)[0] == b"ok")
+        while (found := self.get_schedule(name, key)) is not None:
+            if found.paused_at is None:
+                return True
+            next_run_at = max(found.next_run_at, found.next_after(self.now_ms()))
+            word = self._asked("pause_schedule", name, key, 0, found.cadence.encode(), next_run_at)[
+                0
+            ]
+            # Registered with another cadence since it was read: its occurrences are others.
+            if word != b"changed":
+                return bool(word == b"ok")
+        return False
 
     def _asked(self, verb: str, *args: Argument) -> list[Any]:
         """Run a script that recognises itself when it is sent again because its reply was lost."""
@@ -103,6 +115,9 @@ class Scheduling(Producing):
 
     def tick(self, name: str, key: str, expected: int, next_run_at: int, request: Request) -> bool:
         """Make one occurrence a job and move the schedule on; False when nothing was inserted.
+
+        Nothing happens when the schedule is not there, stands at another occurrence or is paused.
+        An id that exists inserts nothing, and the schedule moves on all the same.
 
         Args:
             name: job name of the schedule.
@@ -154,7 +169,11 @@ class Scheduling(Producing):
         return Due(found, now, unreadable, next_at, reached)
 
     def get_schedule(self, name: str, key: str) -> ScheduleRecord | None:
-        """Return one schedule, or None."""
+        """Return one schedule, or None.
+
+        Raises:
+            DecodeError: its record is there and cannot be read; `remove_schedule` deletes it.
+        """
         fields = self._caller.repeat(
             lambda _: self._caller.client.execute_command("HGETALL", self.keys.schedule(name, key))
         )
@@ -164,13 +183,23 @@ class Scheduling(Producing):
             else zip(fields[::2], fields[1::2], strict=True)
         )
         flat = [part for pair in pairs for part in pair]
-        return wire.schedule_of((b"", f"{name}:{key}".encode(), flat))
+        try:
+            return wire.schedule_of((b"", f"{name}:{key}".encode(), flat))
+        except (KeyError, ValueError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise DecodeError(
+                f"schedule {name}:{key} cannot be read: {why}; another program or version wrote it?"
+                " remove it and register it again"
+            ) from None
 
     def list_schedules(
         self, name: str | None = None, queue: str | None = None, group: str | None = None
     ) -> list[ScheduleRecord]:
-        """Return schedules by their next occurrence, then by key; paused ones among them."""
-        found = [*self._every("live"), *self._every("paused")]
+        """Return schedules by their next occurrence, then by key; paused ones among them.
+
+        Those whose record cannot be read are left out: see `unreadable_schedules`.
+        """
+        found, _ = self._everything()
         return sorted(
             (
                 one
@@ -182,13 +211,24 @@ class Scheduling(Producing):
             key=lambda one: (one.next_run_at, one.key.encode(), one.name),
         )
 
-    def _every(self, kind: str) -> Iterator[ScheduleRecord]:
-        reached: tuple[int, str] | None = None
-        while True:
-            _, _, rows, reached = self._schedules(kind, SCHEDULE_BATCH, reached)
-            yield from _read(rows)[0]
-            if reached is None:
-                return
+    def unreadable_schedules(self) -> list[str]:
+        """Return `<name>:<key>` of schedules whose record cannot be read; they make no jobs."""
+        return sorted(self._everything()[1])
+
+    def _everything(self) -> tuple[list[ScheduleRecord], list[str]]:
+        """Read all schedules, a page at a time."""
+        found: list[ScheduleRecord] = []
+        unreadable: list[str] = []
+        for kind in ("live", "paused"):
+            reached: tuple[int, str] | None = None
+            while True:
+                _, _, rows, reached = self._schedules(kind, SCHEDULE_BATCH, reached)
+                read, left = _read(rows)
+                found += read
+                unreadable += left
+                if reached is None:
+                    break
+        return found, unreadable
 
     def _schedules(
         self, kind: str, limit: int, after: tuple[int, str] | None

@@ -11,6 +11,7 @@ import attrs
 import pytest
 from cli.terminal import at_terminal
 from command_line import Cli
+from transitions.seed import raw
 
 import mq
 from mq.cadence import Cadence
@@ -81,6 +82,79 @@ def test_a_list_may_be_of_some(
     assert labels(json.loads(cli.run("schedules", "list", *options, "--json").out)) == found
     if not found:
         assert cli.run("schedules", "list", *options).out == "no schedule matches\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (("--name", "dijest"), "of job name 'dijest'; there are: digest, report"),
+        (("--queue", "male"), "for queue 'male'; there are: default, mail"),
+        (("--group", "opps", "--name", "digest"), "of group 'opps'; there are: ops"),
+        (("--group", "ops", "--name", "report"), ""),
+    ],
+)
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_may_be_mistyped_is_told_from_an_empty_answer(
+    cli: Cli,
+    digest: mq.Job[str, None],
+    options: tuple[str, ...],
+    hint: str,
+    form: tuple[str, ...],
+) -> None:
+    """On stderr, and no failure: the answer itself is as empty as any."""
+    ran = cli.run("schedules", "list", *options, *form)
+    assert (ran.code, ran.out) == (0, "[]\n" if form else "no schedule matches\n")
+    if hint:
+        assert ran.complaint == f"no schedule is {hint}"
+    else:
+        assert ran.err == ""
+
+
+def test_a_record_that_cannot_be_read_is_told_in_one_line(
+    cli: Cli, store: Store, digest: mq.Job[str, None]
+) -> None:
+    """A list names it beside the others; what needs the record refuses; it can be removed."""
+    raw(store).hdel(store.keys.schedule("digest", "hourly"), "queue")
+    ran = cli.run("schedules", "list", "--json")
+    assert ran.code == 0
+    assert len(json.loads(ran.out)) == 2
+    assert ran.complaint.startswith("schedule digest:hourly is left out, its record cannot be read")
+    for verb in ("show", "pause", "resume", "run-now"):
+        ran = cli.run("schedules", verb, "digest:hourly")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.complaint.startswith("schedule digest:hourly cannot be read: it has no 'queue'")
+    assert cli.run("schedules", "remove", "digest:hourly").code == 0
+    assert cli.run("schedules", "list").err == ""
+
+
+def test_a_store_without_schedules_hints_at_no_mistake(cli: Cli, store: Store) -> None:
+    """Whatever was asked for, and whatever jobs there are."""
+    ran = cli.run("schedules", "list", "--name", "digest")
+    assert (ran.code, ran.out, ran.err) == (0, "no schedules\n", "")
+
+
+def test_a_key_may_have_spaces_and_any_letter(cli: Cli, store: Store) -> None:
+    """The whole label is one word of the command line, in every command."""
+    app = mq.App(cli.url)
+    job: mq.Job[str, None] = app.define("spaced", payload=str, result=None)
+    key, label = " Caf\u00e9: every  morning ", "spaced: Caf\u00e9: every  morning "
+    job.schedule(key, every="1h", payload="p")
+    job.schedule("short", every="1h", payload="p")
+    head, *rows = cli.run("schedules", "list").out.splitlines()
+    at = head.index("falls due")
+    assert {row[:at].rstrip() for row in rows} == {label.rstrip(), "spaced:short"}
+    assert {row[at : at + 8] for row in rows} == {"every 1h"}
+    assert json.loads(cli.run("schedules", "show", label, "--json").out)["key"] == key
+    for verb, told in (
+        ("pause", "paused"), ("resume", "resumed"), ("run-now", "enqueued"), ("remove", "removed"),
+    ):  # fmt: skip
+        ran = cli.run("schedules", verb, label)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.startswith(f"{label}: {told}")
+    assert [one.key for one in store.list_schedules()] == ["short"]
+    job_ids = [one.id for one in store.list(name="spaced").items]
+    assert [job_id.startswith(f"sched/spaced/{key}/now-") for job_id in job_ids] == [True]
+    app.close()
 
 
 def test_no_schedules_are_said_to_be_none(cli: Cli) -> None:
@@ -206,9 +280,10 @@ def test_one_that_is_not_there_is_refused_and_the_others_are_done(
 
 def test_show_of_one_that_is_not_there(cli: Cli) -> None:
     """One line and exit code 1."""
-    ran = cli.run("schedules", "show", "digest:nope")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.complaint.startswith("no schedule 'digest:nope' at ")
+    for form in ((), ("--json",)):
+        ran = cli.run("schedules", "show", "digest:nope", *form)
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.complaint.startswith("no schedule 'digest:nope' at ")
 
 
 def test_a_zone_that_is_not_known_here_leaves_the_schedule_paused(cli: Cli, store: Store) -> None:

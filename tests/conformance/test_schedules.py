@@ -17,7 +17,8 @@ from transitions.seed import raw, snapshot
 
 from mq.cadence import Cadence
 from mq.clock import FakeClock
-from mq.policies import Dedupe
+from mq.errors import DecodeError
+from mq.policies import Dedupe, Keep, encode_keep
 from mq.records import Request, ScheduleRecord
 from mq.states import JobState
 from mq.store import Store
@@ -208,6 +209,33 @@ def test_a_tick_makes_the_job_and_moves_the_schedule_on(store: Store, clock: Fak
     assert violations(store) == []
 
 
+def _without_its_own(value: Any) -> Any:
+    """What stands in a key of a job, but for its place in line and the nonce of its call."""
+    if not isinstance(value, dict):
+        return value
+    return {field: found for field, found in value.items() if field not in ("seq", "nonce")}
+
+
+def test_a_tick_makes_what_enqueue_would_have_made(store: Store, clock: FakeClock) -> None:
+    """Field by field, and in the same indexes: the request decides alone, not the schedule."""
+    store.declare_index(["customer"])
+    request = job(
+        payload=b"\x00\xff", priority=-7, attempts_max=4, backoff="fixed 10", timeout_ms=9,
+        metadata={"customer": "c", "long": "v" * 200}, keep=encode_keep(Keep(count=5)),
+    )  # fmt: skip
+    store.upsert_schedule(schedule(next_run_at=1, request=job(queue="else", metadata={"a": "b"})))
+    assert store.tick(NAME, KEY, 1, 2, attrs.evolve(request, id="ticked"))
+    store.enqueue(attrs.evolve(request, id="enqueued"))
+    content = snapshot(store)
+    for of in (store.keys.job, store.keys.payload, store.keys.extra):
+        made, other = (_without_its_own(content[of(one)]) for one in ("ticked", "enqueued"))
+        assert made == other
+    listed = store.list(metadata={"customer": "c"}).items
+    assert {one.id for one in listed} == {"ticked", "enqueued"}
+    assert take(store, 2) == ["ticked", "enqueued"]
+    assert violations(store) == []
+
+
 def test_a_job_of_a_tick_may_be_delayed(store: Store, clock: FakeClock) -> None:
     """It is exactly the request that is given."""
     store.upsert_schedule(schedule(next_run_at=1))
@@ -237,8 +265,11 @@ def test_a_tick_that_expects_something_else_changes_nothing(
 ) -> None:
     """Another occurrence, or no such schedule."""
     store.upsert_schedule(schedule(next_run_at=100))
+    store.enqueue(job("taken"))
     before = snapshot(store)
     assert store.tick(name, key, expected, 200, job("made")) is False
+    # Whether the id exists is asked last: the schedule of another view does not move on.
+    assert store.tick(name, key, expected, 200, job("taken")) is False
     assert store.advance_schedule(name, key, expected, 200) is False
     assert snapshot(store) == before
 
@@ -258,6 +289,30 @@ def test_an_id_that_exists_inserts_nothing_and_the_schedule_goes_on(
     assert record(store, "taken").state is JobState.COMPLETED
     assert ids(store) == ["taken"]
     assert violations(store) == []
+
+
+@pytest.mark.parametrize("keep", ["at once", "later"])
+def test_an_occurrence_whose_job_was_pruned_is_not_made_again(
+    store: Store, clock: FakeClock, keep: str
+) -> None:
+    """By its own acknowledgement, or by the pruner."""
+    slot = clock.now_ms()
+    policy = Keep(count=0) if keep == "at once" else Keep(age="1s")
+    request = job(keep=encode_keep(policy))
+    store.upsert_schedule(schedule(next_run_at=slot, request=request))
+    (view,) = store.due_schedules().schedules
+    made = view.occurrence(slot)
+    assert store.tick(NAME, KEY, slot, slot + HOUR_MS, made)
+    assert take(store) == [made.id]
+    assert made.id is not None
+    store.ack_completed(made.id, TOKEN)
+    clock.advance(1_000)
+    store.prune()
+    assert store.get_job(made.id) is None
+    assert store.tick(NAME, KEY, slot, slot + HOUR_MS, made) is False
+    assert store.tick_all([Tick(view, slot + HOUR_MS)]) == [False]
+    assert ids(store) == []
+    assert found(store).next_run_at == slot + HOUR_MS
 
 
 def test_an_occurrence_exists_once_whatever_became_of_its_job(
@@ -414,7 +469,12 @@ def test_a_record_that_cannot_be_read_hides_no_other(
     assert [one.key for one in page.schedules] == ["a", "c"]
     assert page.unreadable == [f"{NAME}:b"]
     assert [one.key for one in store.list_schedules()] == ["a", "c"]
+    assert store.unreadable_schedules() == [f"{NAME}:b"]
+    for look in (store.get_schedule, store.resume_schedule, store.run_schedule_now):
+        with pytest.raises(DecodeError, match=rf"schedule {NAME}:b cannot be read"):
+            look(NAME, "b")
     assert store.remove_schedule(NAME, "b") is True
+    assert store.unreadable_schedules() == []
     assert store.due_schedules().unreadable == []
 
 
@@ -449,6 +509,26 @@ def test_a_paused_schedule_falls_due_when_it_is_resumed_and_not_before(
     assert due(store) == [(start + 10 + 3 * HOUR_MS, KEY)]
 
 
+def test_what_happens_at_0_is_remembered(server: Server) -> None:
+    """A pause since 0 is a pause, a registration at 0 has an instant, and 0 ms late is late."""
+    clock = FakeClock(0)
+    store = Store(server.url, clock=clock)
+    store.upsert_schedule(schedule(next_run_at=0, max_lateness_ms=0))
+    store.pause_schedule(NAME, KEY)
+    read = found(store)
+    assert (read.paused_at, read.created_at, read.updated_at) == (0, 0, 0)
+    assert read.max_lateness_ms == 0
+    assert due(store) == []
+    clock.advance(1)
+    store.upsert_schedule(schedule(next_run_at=9))
+    assert (found(store).paused_at, found(store).created_at) == (0, 0)
+    assert store.remove_schedule(NAME, KEY, 0) is False
+    store.resume_schedule(NAME, KEY)
+    assert found(store).paused_at is None
+    assert store.remove_schedule(NAME, KEY, 1) is True
+    store.close()
+
+
 def test_a_short_pause_leaves_the_next_occurrence_alone(store: Store, clock: FakeClock) -> None:
     """It had not come yet."""
     at = clock.now_ms() + 5
@@ -456,6 +536,28 @@ def test_a_short_pause_leaves_the_next_occurrence_alone(store: Store, clock: Fak
     store.pause_schedule(NAME, KEY)
     store.resume_schedule(NAME, KEY)
     assert found(store).next_run_at == at
+
+
+def test_a_cadence_that_changes_while_it_is_resumed_is_the_one_it_goes_on_by(
+    store: Store, clock: FakeClock
+) -> None:
+    """The occurrence counted by the one before it is not taken."""
+    now = clock.now_ms()
+    store.upsert_schedule(schedule(next_run_at=now + 10, anchor=now + 10))
+    store.pause_schedule(NAME, KEY)
+    other = schedule(next_run_at=now + 777, anchor=now + 777, cadence=Cadence(every_ms=1_000))
+    read = store.get_schedule
+
+    def registered_meanwhile(name: str, key: str) -> ScheduleRecord | None:
+        before = read(name, key)
+        if before is not None and before.cadence == HOURLY:
+            store.upsert_schedule(other)
+        return before
+
+    store.get_schedule = registered_meanwhile  # type: ignore[method-assign]
+    assert store.resume_schedule(NAME, KEY) is True
+    store.get_schedule = read  # type: ignore[method-assign]
+    assert (found(store).paused_at, found(store).next_run_at) == (None, now + 777)
 
 
 def test_to_resume_what_is_not_paused_skips_nothing(store: Store, clock: FakeClock) -> None:
@@ -491,11 +593,31 @@ def test_a_schedule_that_is_removed_leaves_its_jobs(store: Store, clock: FakeClo
     assert store.tick(NAME, "a", 2, 3, job("late")) is False
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_schedule_is_removed_as_it_was_registered_or_not_at_all(
+    store: Store, clock: FakeClock, paused: bool
+) -> None:
+    """One that was registered again since it was read stays, with its place."""
+    at = clock.now_ms()
+    store.upsert_schedule(schedule(next_run_at=100))
+    if paused:
+        store.pause_schedule(NAME, KEY)
+    clock.advance(1)
+    store.upsert_schedule(schedule(next_run_at=100))
+    before = snapshot(store)
+    assert store.remove_schedule(NAME, KEY, at) is False
+    assert snapshot(store) == before
+    assert store.remove_schedule(NAME, KEY, at + 1) is True
+    assert store.remove_schedule(NAME, KEY, at + 1) is False
+    assert not [key for key in snapshot(store) if "schedule" in key]
+
+
 def test_what_is_unknown_is_neither_paused_nor_resumed_nor_removed(store: Store) -> None:
     """And leaves nothing behind."""
     assert store.pause_schedule(NAME, KEY) is False
     assert store.resume_schedule(NAME, KEY) is False
     assert store.remove_schedule(NAME, KEY) is False
+    assert store.remove_schedule(NAME, KEY, 0) is False
     assert snapshot(store) == {}
 
 
@@ -542,6 +664,8 @@ VERBS: dict[str, Verb] = {
     "advance": lambda s: s.advance_schedule(NAME, "a", 100, 200),
     "stale advance": lambda s: s.advance_schedule(NAME, "a", 99, 200),
     "remove": lambda s: s.remove_schedule(NAME, "a"),
+    "remove of what was read": lambda s: s.remove_schedule(NAME, "a", found(s, "a").updated_at),
+    "remove of what has changed": lambda s: s.remove_schedule(NAME, "a", 1),
     "remove unknown": lambda s: s.remove_schedule(NAME, "unknown"),
     "pause": lambda s: s.pause_schedule(NAME, "a"),
     "pause paused": lambda s: s.pause_schedule(NAME, "paused"),
@@ -586,6 +710,13 @@ def test_a_verb_whose_reply_is_lost_answers_and_acts_as_if_it_were_not(
 MEANWHILE: dict[str, tuple[Verb, Verb, Any, Verb, Any]] = {
     "registered again after a remove": (
         lambda s: s.remove_schedule(NAME, "a"),
+        lambda s: s.upsert_schedule(schedule("a", 700)),
+        True,
+        lambda s: found(s, "a").next_run_at,
+        700,
+    ),
+    "declared again after a prune": (
+        lambda s: s.remove_schedule(NAME, "a", s.clock.now_ms()),
         lambda s: s.upsert_schedule(schedule("a", 700)),
         True,
         lambda s: found(s, "a").next_run_at,

@@ -199,6 +199,42 @@ def test_a_change_is_met_from_days_before(zone: str) -> None:
             assert walk(Cadence(text, zone), start, end) == expected, (text, change)
 
 
+CROSSINGS = {
+    "Pacific/Apia": datetime(2011, 12, 30, 10, tzinfo=UTC),
+    "Pacific/Kwajalein": datetime(1993, 8, 21, 12, tzinfo=UTC),
+    "America/Caracas": datetime(2016, 5, 1, 7, tzinfo=UTC),
+    "Asia/Pyongyang": datetime(2018, 5, 4, 15, tzinfo=UTC),
+    "Antarctica/Casey": datetime(2020, 10, 3, 16, tzinfo=UTC),
+}
+"""Clocks that were set once and for all: two of them skipped a day."""
+
+
+@pytest.mark.parametrize("zone", [*CROSSINGS, "back over the date line"])
+def test_a_zone_that_skips_or_repeats_a_day_is_met_by_the_rule(zone: str) -> None:
+    """What the lost day had is made up for once; what a day has that comes twice, comes once."""
+    change = CROSSINGS.get(zone, datetime(1969, 9, 30, 13, tzinfo=UTC))
+    zone = zone if zone in CROSSINGS else "Pacific/Kwajalein"
+    start, end = change - timedelta(days=2), change + timedelta(days=2)
+    minutes = list(minutes_from(zone, start, end))
+    for text in (*FIXED, *FLOWING[3:], "0 12 * * *", "0 18 * * *", "0 12 30 12 *", "0 0 30 12 *"):
+        expected = due_in(Expression.read(text), minutes)
+        assert walk(Cadence(text, zone), start, end) == expected, text
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("year", [2028, 2032])
+def test_around_the_29th_of_february_no_minute_is_due_but_by_the_rule(zone: str, year: int) -> None:
+    """By date, by weekday, by both; found from a day before, and from a year before."""
+    start, end = datetime(year, 2, 28, tzinfo=UTC), datetime(year, 3, 2, tzinfo=UTC)
+    minutes = list(minutes_from(zone, start, end))
+    for text in ("30 2 29 2 *", "*/30 * 29 2 *", "0 0 29 2 1", "0 12 29 * */2", "15 3 28,29 2 0"):
+        expected = due_in(Expression.read(text), minutes)
+        assert walk(Cadence(text, zone), start, end) == expected, text
+    (leap,) = due_in(Expression.read("30 2 29 2 *"), minutes)
+    year_before = instant(start - timedelta(days=366))
+    assert Cadence("30 2 29 2 *", zone).next_after(year_before) == leap
+
+
 @pytest.mark.parametrize(
     ("cron", "zone", "after", "expected"),
     [
@@ -212,6 +248,8 @@ def test_a_change_is_met_from_days_before(zone: str) -> None:
         ("0 3 * * *", "Pacific/Chatham", "2026-09-26T12:00Z", "2026-09-27T03:45+13:45"),
         ("50 3 * * *", "Pacific/Chatham", "2026-09-26T12:00Z", "2026-09-27T03:50+13:45"),
         ("0 2 * * *", "Antarctica/Troll", "2026-03-28T12:00Z", "2026-03-29T03:00+02:00"),
+        ("0 12 * * *", "Pacific/Apia", "2011-12-29T23:00Z", "2011-12-31T00:00+14:00"),
+        ("0 9 * * 0", "Pacific/Apia", "2011-12-29T00:00Z", "2012-01-01T09:00+14:00"),
     ],
 )
 def test_occurrences_that_can_be_looked_up(cron: str, zone: str, after: str, expected: str) -> None:

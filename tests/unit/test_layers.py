@@ -269,3 +269,32 @@ def test_a_stranger_is_told_where_it_belongs() -> None:
     """A module that no row names fails with what to do about it."""
     with pytest.raises(pytest.fail.Exception, match="add it to ROWS"):
         row_of("something_new")
+
+
+# Who reads the clock of its own host, and what for.
+WALL_CLOCK_READERS = {
+    "context": "tells a handler when its run will be over; the limit itself goes by monotonic time",
+    "cli/worker_logging": "writes the instant of a log line in UTC",
+    "cli/output": "shows people how far away an instant is",
+}
+
+
+def test_nothing_is_decided_by_the_clock_of_a_host() -> None:
+    """Instants come from the server, durations from the monotonic clock."""
+    wall = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime", "ctime"}
+    readers = {
+        name_of(path)
+        for path in sources(PACKAGE)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr in wall
+        and ast.unparse(node.value) in {"time", "datetime", "datetime.datetime", "date"}
+    }
+    assert readers == set(WALL_CLOCK_READERS)
+    named = {
+        name_of(path)
+        for path in sources(PACKAGE)
+        for _, imported in imports(tree_of(path))
+        if imported in {f"time.{name}" for name in wall}
+    }
+    assert named == set()

@@ -93,6 +93,23 @@ def test_a_definition_with_an_idempotency_key_may_be_scheduled(app: mq.App) -> N
     assert (request.id, request.delay_ms) == (None, None)
 
 
+def test_an_occurrence_has_its_instant_beside_all_the_metadata_there_may_be(
+    app: mq.App, clock: FakeClock
+) -> None:
+    """Sixteen pairs of the job's own; a pair of that name gives way."""
+    job: mq.Job[Any, Any] = app.define("full", payload=str)
+    pairs = {**{f"k{at}": str(at) for at in range(15)}, "scheduled_for": "mine"}
+    others = {f"k{at}": str(at) for at in range(16)}
+    for key, metadata in (("a", pairs), ("b", others)):
+        job.schedule(key, every="1h", payload="a", metadata=metadata)
+        record = found(job, key)
+        request = record.occurrence(record.next_run_at)
+        assert job.store.tick("full", key, record.next_run_at, 2 * record.next_run_at, request)
+        made = app.store.get_job(request.id or "")
+        assert made is not None
+        assert made.metadata == {**metadata, "scheduled_for": str(record.next_run_at)}
+
+
 @pytest.mark.parametrize(
     ("given", "error"),
     [

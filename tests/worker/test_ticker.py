@@ -115,6 +115,33 @@ def test_missed_occurrences_become_one_job(
     assert slots(app.store)[-1] == START_MS + 101 * HOUR_MS
 
 
+def test_an_interval_stays_on_its_first_grid_whatever_happens(
+    app: mq.App, clock: FakeClock, report: mq.Job[str, None]
+) -> None:
+    """Registered again, with no worker for a while, paused, paused while it was registered."""
+    ticker = ticker_of(app.store)
+
+    def register() -> None:
+        assert report.schedule("k", every="1h", payload="a").change in ("created", "kept")
+
+    register()
+    for away_ms, act in (
+        (HOUR_MS // 3, register),
+        (HOUR_MS, register),
+        (7 * HOUR_MS + 123, register),
+        (HOUR_MS // 7, lambda: app.store.pause_schedule("report", "k")),
+        (5 * HOUR_MS // 2, register),
+        (HOUR_MS // 11, lambda: app.store.resume_schedule("report", "k")),
+        (HOUR_MS, register),
+        (HOUR_MS, register),
+    ):
+        clock.advance(away_ms)
+        ticker.look()
+        act()
+        assert (found(app.store).next_run_at - START_MS) % HOUR_MS == 0
+    assert [(slot - START_MS) / HOUR_MS for slot in slots(app.store)] == [1, 2, 12, 13]
+
+
 def test_an_occurrence_that_is_too_late_makes_no_job(
     app: mq.App, clock: FakeClock, report: mq.Job[str, None], lines: Callable[..., list[str]]
 ) -> None:
@@ -258,23 +285,39 @@ def test_a_schedule_that_cannot_be_read_here_is_left_to_others(
     assert found(app.store, "a").next_run_at == clock.now_ms()
 
 
+@pytest.fixture
+def other_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Called, it gives every zone the rules of UTC, as in a process with newer zone data."""
+
+    def change() -> None:
+        known = cadence._zone
+        monkeypatch.setattr(cadence, "_zone", lambda tz: known("UTC"))
+        cadence._next_cron.cache_clear()
+
+    yield change
+    cadence._next_cron.cache_clear()
+
+
 def test_a_zone_whose_rules_change_under_a_schedule_counts_from_the_next_occurrence(
     app: mq.App,
     clock: FakeClock,
     report: mq.Job[str, None],
-    monkeypatch: pytest.MonkeyPatch,
+    other_rules: Callable[[], None],
 ) -> None:
-    """The one that stands is kept; the one after it goes by the new rules."""
+    """The one that stands is kept; the ones after it go by the new rules."""
     report.schedule("k", cron="30 2 * * *", tz="Europe/Paris", payload="a")
     stood = START_MS + HOUR_MS * 3 // 2
     assert found(app.store).next_run_at == stood
-    known = cadence._zone
-    monkeypatch.setattr(cadence, "_zone", lambda tz: known("UTC"))
+    other_rules()
     report.schedule("k", cron="30 2 * * *", tz="Europe/Paris", payload="a")
     clock.set(stood)
     ticker_of(app.store).look()
     assert slots(app.store) == [stood]
     assert found(app.store).next_run_at == START_MS + HOUR_MS * 5 // 2
+    clock.set(START_MS + HOUR_MS * 5 // 2)
+    ticker_of(app.store).look()
+    assert slots(app.store) == [stood, clock.now_ms()]
+    assert found(app.store).next_run_at == clock.now_ms() + 24 * HOUR_MS
 
 
 # Many who look
@@ -390,6 +433,20 @@ def test_the_clock_of_a_host_does_not_matter(
     app.close()
 
 
+def test_a_servers_clock_that_is_set_back_makes_no_occurrence_twice(
+    app: mq.App, clock: FakeClock, report: mq.Job[str, None]
+) -> None:
+    """After a failover the new server may be behind: what was made stays made."""
+    report.schedule("k", every="1h", payload="a")
+    ticker = ticker_of(app.store)
+    for at in (HOUR_MS, HOUR_MS - 300_000, 0, HOUR_MS, HOUR_MS + 1):
+        clock.set(START_MS + at)
+        ticker.look()
+        report.schedule("k", every="1h", payload="a")
+    assert slots(app.store) == [START_MS + HOUR_MS]
+    assert found(app.store).next_run_at == START_MS + 2 * HOUR_MS
+
+
 # Sets
 
 
@@ -455,6 +512,41 @@ def test_what_nobody_declares_for_the_grace_is_pruned(
     clock.advance(1)
     assert newer.apply(store) == Drift([], [], [], ["report:a"])
     assert keys_of(store) == ["b", "by hand", "other"]
+
+
+@pytest.mark.parametrize("other", ["declares it", "has pruned it"])
+def test_what_another_process_does_between_the_list_and_the_removal_stands(
+    app: mq.App, server: Server, clock: FakeClock, report: mq.Job[str, None], other: str
+) -> None:
+    """Declared again it stays, with its next occurrence; pruned already, it is not this one's."""
+    theirs = Store(server.url, clock=clock)
+    old = mq.App(server.url, clock=clock)
+    old_set = declared(old, report_of(old), "a")
+    old_set.apply(old.store)
+    next_run_at = found(theirs, "a").next_run_at
+    clock.advance(HOUR_MS)
+    list_schedules = app.store.list_schedules
+
+    def listed(**asked: Any) -> list[ScheduleRecord]:
+        read = list_schedules(**asked)
+        if other == "declares it":
+            clock.advance(1)
+            old_set.apply(old.store)
+        else:
+            assert theirs.remove_schedule("report", "a")
+        return read
+
+    app.store.list_schedules = listed  # type: ignore[method-assign,assignment]
+    drift = declared(app, report, "b", grace="1h").apply(app.store)
+    if other == "declares it":
+        assert drift == Drift(["report:b"], [], ["report:a"], [])
+        assert found(theirs, "a").next_run_at == next_run_at
+        assert keys_of(theirs) == ["a", "b"]
+    else:
+        assert drift == Drift(["report:b"], [], [], [])
+        assert keys_of(theirs) == ["b"]
+    old.close()
+    theirs.close()
 
 
 def test_a_set_that_declares_nothing_any_more_prunes_the_last_one(
