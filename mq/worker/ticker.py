@@ -81,6 +81,8 @@ class Ticker(Duty):
         return max(min(usual_s, self._next_at_s - time.monotonic()), SHORTEST_S)
 
     def _declare(self) -> None:
+        if not self._sets:
+            return
         now = self._store.now_ms()
         for one in self._sets:
             since = self._declared_at.get(one.group)
