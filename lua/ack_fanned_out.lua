@@ -1,5 +1,5 @@
 -- Script:  ack_fanned_out
--- Version: 1
+-- Version: 2
 -- Args:    now (id token worker summary has_exit exit delay_ms)*
 -- Moves:   active -> waiting-children | waiting | cancelled
 -- Returns: ok, then a word an item: fanned_out | cancelled | what landed before | lost | not_found

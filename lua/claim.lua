@@ -1,5 +1,5 @@
 -- Script:  claim
--- Version: 2
+-- Version: 3
 -- Args:    now nonce repeated caller worker token lock_ms limit promote_limit n_queues queue* name*
 -- Moves:   delayed -> waiting, waiting -> active
 -- Returns: claimed, now, next_run_at or '', record*

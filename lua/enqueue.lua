@@ -1,5 +1,5 @@
 -- Script:  enqueue
--- Version: 2
+-- Version: 3
 -- Args:    now repeated item* (see read_items)
 -- Moves:   - -> waiting | delayed, delayed -> delayed
 -- Returns: ok, then for each item: enqueued | duplicate | replaced, name of the job, its id when a dedup key names it

@@ -1,5 +1,5 @@
 -- Script:  promote
--- Version: 1
+-- Version: 2
 -- Args:    now nonce states id*
 -- Moves:   delayed -> waiting
 -- Returns: ok, then for each id: promoted | not_promotable | changed | not_found, and its state or ''

@@ -1,5 +1,5 @@
 -- Script:  prune
--- Version: 1
+-- Version: 2
 -- Args:    now limit completed_ttl failed_ttl cancelled_ttl (queue name)*
 -- Moves:   completed -> -, failed -> -, cancelled -> -
 -- Returns: ok, number of jobs that were pruned
@@ -18,29 +18,22 @@ for i, state in ipairs(STATES) do ceilings[state] = tonumber(ARGV[2 + i]) end
 local _, refusal = open_store({})
 if refusal then return refusal end
 
-local function expire()
-  local ids = redis.call('ZRANGE', EXPIRES_KEY, '-inf', NOW_TEXT, 'BYSCORE', 'LIMIT', '0', ARGV[2])
-  local gone = 0
-  for _, id in ipairs(ids) do
-    local job = load_job(id)
-    if not job or not FINISHED[job.state] then
-      plan(leaving, EXPIRES_KEY, id)
-      gone = gone + 1
-    elseif not owes_cancels(job) then
-      erase(job)
-      gone = gone + 1
-    end
+-- The last job of a finished set, by its end, then by place in line.
+local function newest_of(key)
+  local found = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  local newest, best = found[1], nil
+  if not newest then return nil end
+  local tied = redis.call('ZRANGE', key, found[2], found[2], 'BYSCORE', 'LIMIT', '0', '100')
+  for _, id in ipairs(#tied > 1 and tied or {}) do
+    local seq = tonumber(redis.call('HGET', job_key(id), 'seq') or 0) or 0
+    if not best or seq > best then newest, best = id, seq end
   end
-  apply_moves()
-  return gone
+  return newest
 end
 
--- The stricter of two ages; nil for none.
-local function stricter(a, b)
-  return a and b and math.min(a, b) or a or b
-end
-
-local removed = expire()
+local removed = erase_outlived(EXPIRES_KEY, nil, limit, math.huge, function(number)
+  return aged(EXPIRES_KEY, NOW_TEXT, number)
+end)
 for i = 6, #ARGV, 2 do
   local queue, name = ARGV[i], ARGV[i + 1]
   local keys = {}
@@ -48,7 +41,7 @@ for i = 6, #ARGV, 2 do
   for _, state in ipairs(STATES) do
     local key = finished_key(state, queue, name)
     keys[#keys + 1] = key
-    local newest = redis.call('ZRANGE', key, '-1', '-1')[1]
+    local newest = newest_of(key)
     local job = newest and load_job(newest)
     local count, age = nil, nil
     if job and job.keep then count, age = policy_of(job, state) end

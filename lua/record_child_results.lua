@@ -1,5 +1,5 @@
 -- Script:  record_child_results
--- Version: 1
+-- Version: 2
 -- Args:    now (parent key outcome has_exit exit)*
 -- Moves:   waiting-children -> waiting, waiting-children -> failed
 -- Returns: ok, number of parents settled, then for each report: applied | ignored

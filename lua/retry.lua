@@ -1,5 +1,5 @@
 -- Script:  retry
--- Version: 2
+-- Version: 3
 -- Args:    now nonce states id*
 -- Moves:   failed -> waiting
 -- Returns: ok, then for each id: retried | not_retryable | changed | not_found, and its state or ''

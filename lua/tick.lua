@@ -1,5 +1,5 @@
 -- Script:  tick
--- Version: 1
+-- Version: 2
 -- Args:    now repeated name key expected next_run_at item (see read_items)
 -- Moves:   - -> waiting | delayed
 -- Returns: ticked | existed | stale
@@ -20,7 +20,7 @@ local item = items[1]
 if item.id == '' then return redis.error_reply('MQTICK a tick needs a job with an id') end
 if not expects(name, key, expected) or is_paused(name, key) then
   local own = ARGV[2] == '1' and redis.call('HGET', job_key(item.id), 'nonce') == item.nonce
-  return { own and 'ticked' or 'stale' }
+  return { (own or came_and_went(item)) and 'ticked' or 'stale' }
 end
 local word = take_in(item)
 if not word then return order_used_up() end

@@ -12,7 +12,7 @@ from mq.definitions import Handler, Job
 from mq.durations import Duration
 from mq.errors import DefinitionError
 from mq.job_options import Conduct, Executor, OnFailure, OnUnresponsive, Policies
-from mq.policies import Backoff, Dedupe, KeepPolicy
+from mq.policies import Backoff, Dedupe, KeepPolicy, check_history_ttl
 from mq.schedules import ScheduleSet
 from mq.signatures import Signature, read_signature
 from mq.validation import check_count, check_indexed, check_job_name, check_name
@@ -65,6 +65,8 @@ class App:
         self.schedule_sets: list[ScheduleSet] = []
         self.jobs: dict[str, Job[Any, Any]] = {}
         self._target = url
+        # The store is made at its first use: what cannot work is refused where it is written.
+        check_history_ttl(settings.get("history_ttl"))
         self._options = {"prefix": prefix, "clock": clock, **settings}
         self._stores: dict[str, Store] = {}
         for name, store in (stores or {}).items():
@@ -84,7 +86,11 @@ class App:
         from mq.embedded import EmbeddedServer  # late: few processes start a server
 
         server = EmbeddedServer.open(directory)
-        app = cls(server.url, **options)
+        try:
+            app = cls(server.url, **options)
+        except BaseException:
+            server.close()
+            raise
         app._server = server
         return app
 

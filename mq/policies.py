@@ -238,19 +238,34 @@ KeepPolicy = Keep | Mapping[str, Keep]
 def encode_keep(keep: object) -> str:
     """Return a retention policy as text for the record, readable in redis-cli.
 
-    `<state>=<count>/<age in ms>` for each state that has a rule, `*` where one is not given.
+    `<state>=<count>/<age in ms>` for each state that has a policy, `*` where a rule is not given.
+    One policy for every state is `*=<count>/<age in ms>`, which always fits the record.
     """
     if keep is None:
         return ""
     by_state = split_by_state(keep, "keep")
-    parts = []
+    rules = {}
     for state, policy in by_state.items():
         if not isinstance(policy, Keep):
             raise TypeError(f"keep must be mq.Keep(...) or a dict of them, got {policy!r}")
         count = "*" if policy.count is None else policy.count
         age = "*" if policy.age_ms is None else policy.age_ms
-        parts.append(f"{state}={count}/{age}")
-    return " ".join(parts)
+        rules[state] = f"{count}/{age}"
+    if len(rules) == len(FINISHED) and len(set(rules.values())) == 1:
+        return f"*={next(iter(rules.values()))}"
+    return " ".join(f"{state}={rule}" for state, rule in rules.items())
+
+
+def check_history_ttl(given: Duration | Mapping[str, Duration] | None) -> dict[str, int]:
+    """Return the longest time finished jobs of each state are kept, ms; empty for no ceiling.
+
+    Raises:
+        ValueError, TypeError: it is empty, or a state or a duration cannot work.
+    """
+    if given is None:
+        return {}
+    by_state = split_by_state(given, "history_ttl")
+    return {state: to_ms(value, f"history_ttl {state}") for state, value in by_state.items()}
 
 
 def split_by_state(given: Any, what: str) -> dict[str, Any]:

@@ -12,8 +12,13 @@ local function finish(job, state, set, unset)
     write_later('PUBLISH', DONE_CHANNEL, job.id)
     job.awaited = false
   end
-  free_key(job)
   if job.child then report_to_parent(job, state) end
-  move(job, state, set, unset)
-  if job.keep then retain(job) end
+  if job.keep and retain(job, state) then
+    take_away(job)
+    -- Another item of this call that names it is told what the first one did.
+    job.state, jobs[job.id] = state, job
+  else
+    free_key(job)
+    move(job, state, set, unset)
+  end
 end

@@ -88,10 +88,17 @@ local function insert(item)
   return true
 end
 
+-- Whether this very call took the item in before, and its job has ended and gone since.
+local function came_and_went(item)
+  return ARGV[2] == '1' and redis.call('EXISTS', payload_key(item.id)) == 0
+    and redis.call('GET', answered_key(item.nonce)) == item.id
+end
+
 -- Takes one item in. Returns the word, the name of the job that has the id, and the id of the job that a
 -- dedup key names; nil when the enqueue order is used up.
 local function take_in(item)
   local word, keyed_id = nil, nil
+  if came_and_went(item) then return 'enqueued', item.name, nil end
   if item.dedup and redis.call('EXISTS', payload_key(item.id)) == 0 then
     word, keyed_id = deduplicate(item, declared)
   end

@@ -7,7 +7,8 @@
 -- Returns the job when `token` holds it, else nil and the word to answer.
 local function held(id, token)
   local job = load_job(id)
-  if not job then return nil, 'not_found' end
+  -- Retention may take a job away in the step of its ack; a repeat of that is no refusal.
+  if not job then return nil, redis.call('GET', ack_key(token, id)) or 'not_found' end
   if job.state == 'active' and job.token == token then return job, nil end
   if job.acked_token == token then return nil, job.acked_as end
   return nil, 'lost'

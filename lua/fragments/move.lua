@@ -24,6 +24,9 @@ end
 
 local leaving, entering, writes, runnable, delayed
 
+-- What is to be done once when the moves planned so far stand.
+local after_moves
+
 local function nothing_planned()
   leaving, entering = { keys = {}, args = {} }, { keys = {}, args = {} }
   writes, runnable, delayed = {}, {}, {}
@@ -92,4 +95,7 @@ local function apply_moves()
   for _, key in ipairs(entering.keys) do redis.call('ZADD', key, unpack(entering.args[key])) end
   wake_for(runnable, delayed)
   nothing_planned()
+  local act = after_moves
+  after_moves = nil
+  if act then act() end
 end

@@ -1,9 +1,22 @@
--- Retention. A policy is text: for each finished state that has one `<state>=<count>/<age in ms>`, `*`
--- for a rule that is not given. It stands on the record (`keep`), or in `extra` when it is too long.
--- include: erase
+-- Retention. A policy is text: for each finished state that has one `<state>=<count>/<age in ms>`, or
+-- `*=<count>/<age in ms>` for all of them, `*` for a rule that is not given. It stands on the record (`keep`),
+-- or in `extra` when it is too long.
+-- include: outlived
 
--- Removed by one call at most, whatever the policy says; the pruner does the rest.
+-- Peers removed by one call, whatever policies say, and however many jobs it finishes; each of those may
+-- remove one in any case, so that a set that is full stays as it is. The pruner does the rest.
 local PRUNE_BATCH = 50
+
+-- A job that goes in the step that ends it takes along what its ack and its enqueue are recognised by when
+-- they are sent again. Both are kept apart for so long, which is more than a store goes on repeating them.
+local REMEMBERED_MS = '10000'
+local function ack_key(token, id) return answered_key(token .. ':' .. id) end
+read_too('nonce')
+
+-- The stricter of two limits; nil for none.
+local function stricter(a, b)
+  return a and b and math.min(a, b) or a or b
+end
 
 -- Returns count and age of a job's policy for a state; nil for what it does not limit.
 local function policy_of(job, state)
@@ -11,71 +24,53 @@ local function policy_of(job, state)
   if policy == '' then policy = redis.call('HGET', extra_key(job.id), 'keep') end
   if not policy then return nil, nil end
   local count, age = string.match(' ' .. policy, ' ' .. state .. '=([%d*]+)/([%d*]+)')
+  if not count then count, age = string.match(policy, '^%*=([%d*]+)/([%d*]+)') end
   return tonumber(count), tonumber(age)
 end
 
--- Ids at the old end of a finished set, `excess` of them at most, by finish time, then place in line:
--- where the cut falls among jobs of one instant, their seq decides.
-local function oldest(key, excess)
-  local found = redis.call('ZRANGE', key, '0', text(excess - 1), 'WITHSCORES')
-  local ids, last = {}, found[#found]
-  for i = 1, #found, 2 do
-    if found[i + 1] ~= last then ids[#ids + 1] = found[i] end
+-- A job that is not kept at all goes in the step that finishes it.
+local function take_away(job)
+  erase(job)
+  job.gone = true
+  if job.nonce then write_later('SET', answered_key(job.nonce), job.id, 'PX', REMEMBERED_MS) end
+  if job.acked_token then
+    write_later('SET', ack_key(job.acked_token, job.id), job.acked_as, 'PX', REMEMBERED_MS)
   end
-  if not last then return ids end
-  local tied = {}
-  for i, id in ipairs(redis.call('ZRANGE', key, last, last, 'BYSCORE', 'LIMIT', '0', '1000')) do
-    tied[i] = { id = id, score = tonumber(redis.call('HGET', job_key(id), 'seq') or 0) or 0 }
-  end
-  table.sort(tied, function(a, b) return a.score < b.score end)
-  for i = 1, math.min(excess - #ids, #tied) do ids[#ids + 1] = tied[i].id end
-  return ids
 end
 
--- Erases finished jobs by id; a member without a job of that state is dropped from the set. A flow
--- parent that still owes cancels to children stays.
-local function prune_all(key, state, ids)
-  local gone = 0
-  for _, id in ipairs(ids) do
-    local job = load_job(id)
-    if not job or job.state ~= state then
-      plan(leaving, key, id)
-      gone = gone + 1
-    elseif not owes_cancels(job) then
-      erase(job)
-      gone = gone + 1
-    end
+local rules, rule_keys, undecided = {}, {}, {}
+
+-- What jobs that this call has finished do to their peers of the same queue, name and state: each by its own
+-- policy, so the strictest of them. Done once, when all of them stand among their peers.
+local function retain_all()
+  -- Whether a parent owes cancels is known only now.
+  for _, job in ipairs(undecided) do
+    if not owes_cancels(job) then take_away(job) end
   end
   apply_moves()
-  return gone
+  local room = PRUNE_BATCH
+  for _, key in ipairs(rule_keys) do
+    local rule = rules[key]
+    local removed = prune_set(key, rule.state, rule.count, rule.age, room + rule.finished)
+    room = room - math.max(removed - rule.finished, 0)
+  end
+  rules, rule_keys, undecided = {}, {}, {}
 end
 
--- Applies count and age to one finished set, at most `room` removals, and returns how many it made.
-local function prune_set(key, state, count, age, room)
-  local removed = 0
-  if age then
-    local before = text(NOW - age)
-    removed = prune_all(key, state,
-      redis.call('ZRANGE', key, '-inf', before, 'BYSCORE', 'LIMIT', '0', text(room)))
-  end
-  if count and removed < room then
-    local excess = math.min(redis.call('ZCARD', key) - count, room - removed)
-    if excess > 0 then removed = removed + prune_all(key, state, oldest(key, excess)) end
-  end
-  return removed
-end
-
--- What a job that has just finished does to its peers of the same queue, name and state: by its own policy.
-local function retain(job)
-  local state = job.state
+-- Notes the policy of a job that is about to finish; true when the job is to be taken away instead.
+local function retain(job, state)
   local count, age = policy_of(job, state)
-  if not count and not age then return end
-  apply_moves()
-  if (count == 0 or age == 0) and not owes_cancels(job) then
-    erase(job)
-    apply_moves()
-  elseif age then
-    redis.call('ZADD', EXPIRES_KEY, text(tonumber(job.finished_at) + age), job.id)
+  if not count and not age then return false end
+  local key = finished_key(state, job.queue, job.name)
+  if not rules[key] then
+    rules[key], rule_keys[#rule_keys + 1] = { state = state, finished = 0 }, key
+    after_moves = retain_all
   end
-  prune_set(finished_key(state, job.queue, job.name), state, count, age, PRUNE_BATCH)
+  local rule = rules[key]
+  rule.count, rule.age, rule.finished = stricter(rule.count, count), stricter(rule.age, age), rule.finished + 1
+  local keeps_none = count == 0 or age == 0
+  if keeps_none and not job.flow then return true end
+  if keeps_none then undecided[#undecided + 1] = job end
+  if age or keeps_none then plan(entering, EXPIRES_KEY, text(NOW + (keeps_none and 0 or age)), job.id) end
+  return false
 end

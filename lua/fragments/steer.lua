@@ -5,6 +5,16 @@
 -- include: move
 -- include: among
 
+-- What this very call did to jobs that went away with it (a cancel, under a policy that keeps none), by id.
+local function read_gone(nonce)
+  local gone = {}
+  for line in string.gmatch(redis.call('GET', answered_key(nonce)) or '', '[^\n]+') do
+    local word, state, id = string.match(line, '^(%S+) (%S+) (.*)$')
+    gone[id] = { word, state }
+  end
+  return gone
+end
+
 -- Runs `act(job, answered)` for every job in one of the `accepted` states and of those that are meant;
 -- `answered(word, set)` is what it writes with the change. Any other job answers `refusal`, or `changed`.
 local function steer(field, accepted, refusal, act)
@@ -14,10 +24,14 @@ local function steer(field, accepted, refusal, act)
   for i = 4, #ARGV do list[i - 3] = load_job(ARGV[i]) end
   local _, schema_error = open_store(queues_of(list))
   if schema_error then return schema_error end
-  local reply = { 'ok' }
-  for _, job in ipairs(list) do
+  local reply, done, before_gone = { 'ok' }, {}, nil
+  for i, job in ipairs(list) do
     local word, state = 'not_found', ''
-    if job then
+    if not job then
+      before_gone = before_gone or read_gone(ARGV[2])
+      local before = before_gone[ARGV[i + 3]]
+      if before then word, state = before[1], before[2] end
+    else
       state = job.state
       local before = job[field]
       if before and string.sub(before, 1, #nonce) == nonce then
@@ -33,11 +47,17 @@ local function steer(field, accepted, refusal, act)
           set[#set + 1] = job[field]
           return set
         end)
+        done[#done + 1] = { job = job, line = word .. ' ' .. state .. ' ' .. job.id }
       end
     end
     reply[#reply + 1] = word
     reply[#reply + 1] = state
   end
   apply_moves()
+  local gone = {}
+  for _, one in ipairs(done) do
+    if one.job.gone then gone[#gone + 1] = one.line end
+  end
+  if #gone > 0 then redis.call('SET', answered_key(ARGV[2]), table.concat(gone, '\n'), 'PX', '60000') end
   return reply
 end

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.output import compact, instant, iso, print_table, rough
-from mq.states import FINISHED
 
 if TYPE_CHECKING:
     from mq.records import Attempt, JobRecord
@@ -61,7 +60,7 @@ def keep_text(policy: str) -> str | None:
     for part in policy.split():
         state, _, rule = part.partition("=")
         told.setdefault(_rule_text(*rule.split("/")), []).append(state)
-    if len(told) == 1 and policy.count("=") == len(FINISHED):
+    if list(told.values()) == [["*"]]:
         return next(iter(told))
     return "; ".join(f"{', '.join(states)}: {rule}" for rule, states in told.items()) or None
 

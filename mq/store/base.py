@@ -13,7 +13,7 @@ from mq.connection import REDIS_FAILURES, endpoint_of, store_error
 from mq.doorbell import Doorbell
 from mq.durations import Duration, to_ms
 from mq.keys import Keys
-from mq.policies import split_by_state
+from mq.policies import check_history_ttl
 
 if TYPE_CHECKING:
     import redis
@@ -37,7 +37,7 @@ class StoreBase:
         self.clock: Clock = clock or ServerClock()
         self.endpoint = endpoint_of(target, **settings)
         self._new_id = id_generator
-        self.history_ttl_ms = _ceilings(history_ttl)
+        self.history_ttl_ms = check_history_ttl(history_ttl)
         self._caller = ScriptCaller(self.endpoint, self.keys.meta(), to_ms(retry_for, "retry_for"))
         self._waiters = threading.local()
         self.doorbell = Doorbell(self.endpoint, self.keys.done())
@@ -100,11 +100,3 @@ class StoreBase:
     def _now(self) -> str:
         now = self.clock.now_ms()
         return "" if now is None else str(now)
-
-
-def _ceilings(given: Duration | Mapping[str, Duration] | None) -> dict[str, int]:
-    """The longest time finished jobs of each state are kept, ms; empty for no ceiling."""
-    if given is None:
-        return {}
-    by_state = split_by_state(given, "history_ttl")
-    return {state: to_ms(value, f"history_ttl {state}") for state, value in by_state.items()}

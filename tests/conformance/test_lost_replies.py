@@ -17,7 +17,7 @@ from transitions.seed import snapshot
 from mq.cadence import Cadence
 from mq.clock import FakeClock
 from mq.errors import JobNotCancellableError, JobNotPromotableError, JobNotRetryableError, MQError
-from mq.policies import Dedupe
+from mq.policies import Dedupe, Keep, encode_keep
 from mq.records import Ack, ClaimRequest, Page, ScheduleRecord
 from mq.states import JobState
 from mq.store import Store
@@ -31,6 +31,7 @@ LATEST = Dedupe("latest", ttl="1m", replace=True)
 PENDING_LATEST = Dedupe("pending latest", replace=True)
 OVER = Dedupe("over", ttl=0)
 ELSEWHERE = "paused-queue"
+NONE = encode_keep(Keep(count=0))
 
 CLAIM = ClaimRequest([QUEUE], [NAME], TOKEN, LOCK_MS, 2, "worker")
 
@@ -77,6 +78,12 @@ VERBS: dict[str, Verb] = {
     "ack_failed": lambda s: s.ack_failed("h1", TOKEN, b"e"),
     "ack_cancelled": lambda s: s.ack_cancelled("cancel", TOKEN),
     "release": lambda s: s.release("h1", TOKEN),
+    "ack_completed kept not at all": lambda s: s.ack_completed("gone", TOKEN, b"r"),
+    "ack_failed kept not at all": lambda s: s.ack_failed("gone", TOKEN, b"e"),
+    "ack_retried cancelled kept not at all": lambda s: (
+        s.cancel("gone"),
+        s.ack_retried("gone", TOKEN, 0, b"e"),
+    ),
     "exchange": _exchange,
     "progress": lambda s: s.progress("h1", TOKEN, b"half"),
     "watch": lambda s: s.watch("h1"),
@@ -90,6 +97,9 @@ VERBS: dict[str, Verb] = {
 STEERED: dict[str, Verb] = {
     "cancel waiting": lambda s: s.cancel("w1"),
     "cancel delayed": lambda s: s.cancel("d1"),
+    "cancel kept not at all": lambda s: s.cancel("none"),
+    "steer cancel kept not at all": lambda s: s.steer("cancel_request", ["none", "w1", "none"]),
+    "cancel_by_key kept not at all": lambda s: s.cancel_by_key(NAME, "none"),
     "cancel keyed": lambda s: s.cancel("keyed"),
     "cancel active": lambda s: s.cancel("h1"),
     "cancel active again": lambda s: s.cancel("cancel"),
@@ -184,6 +194,9 @@ def _store(url: str, prefix: str, clock: FakeClock) -> Store:
             job("withheld", queue=ELSEWHERE), job("withheld-late", queue=ELSEWHERE, delay_ms=5),
         ]
     )  # fmt: skip
+    store.enqueue(job("gone", queue="busy", keep=NONE))
+    take(store, queues=("busy",))
+    store.enqueue(job("none", queue="busy", dedupe=Dedupe("none"), keep=NONE, delay_ms=90))
     store.pause(ELSEWHERE)
     store.declare_index(["customer"])
     return store
@@ -567,6 +580,33 @@ def test_a_job_that_took_a_key_and_ran_meanwhile_is_not_enqueued_again(
     assert (answer.id, answer.duplicate) == ("made-1", False)
     assert store.get_job("made-2") is None
     assert sum(store.counts(QUEUE).values()) == len(_ids(store)) == SEEDED + 1
+
+
+@pytest.mark.parametrize("dedupe", [None, Dedupe("fresh"), Dedupe("fresh", ttl="1m")])
+def test_a_job_that_ran_and_went_meanwhile_is_not_enqueued_again(
+    meanwhile: Meanwhile, dedupe: Dedupe | None
+) -> None:
+    """Its policy keeps none, so nothing of it was there any more when the call came again."""
+    store, answer = meanwhile(lambda s: s.enqueue(job(dedupe=dedupe, keep=NONE)), _run_all)
+    assert (answer.id, answer.duplicate) == ("made-1", False)
+    assert store.counts(QUEUE)[JobState.WAITING] == 0
+
+
+def test_a_tick_whose_job_ran_and_went_meanwhile_is_told_as_its_own(
+    meanwhile: Meanwhile, real_server: Server, clock: FakeClock
+) -> None:
+    """It says that it made one, and makes no other."""
+    beside = Store(real_server.url, prefix="faulty", clock=clock)
+
+    def tick(store: Store) -> bool:
+        beside.upsert_schedule(SCHEDULE)
+        return store.tick(NAME, "new", 1_000, 2_000, job("tick", keep=NONE))
+
+    store, answer = meanwhile(tick, _run_all)
+    assert answer
+    assert store.get_job("tick") is None
+    assert store.counts(QUEUE)[JobState.WAITING] == 0
+    beside.close()
 
 
 SEEDED = 16

@@ -204,7 +204,7 @@ def test_limits() -> None:
         "dedup key": [policies.MAX_KEY_BYTES],
         "key of a schedule or a child": [schedules.MAX_KEY_BYTES],
         "cron expression": [cadence.MAX_CRON_BYTES],
-        "finished jobs removed by the end of another": [_in_script("retain", "PRUNE_BATCH")],
+        "finished jobs removed by a call that ends others": [_in_script("retain", "PRUNE_BATCH")],
         "finished jobs removed in one pruning call": [upkeep.PRUNE_BATCH],
         "schedules due that are made jobs in one round trip": [scheduling.TICK_BATCH],
         "levels of flows": [flows.MAX_DEPTH],

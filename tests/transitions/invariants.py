@@ -128,12 +128,13 @@ def _expiries(keys: Keys, content: Content, jobs: dict[str, Any]) -> Iterator[st
         for rule in policy.split():
             state, _, limits = rule.partition("=")
             count, _, age = limits.partition("/")
-            if state != record["state"]:
+            if state not in ("*", record["state"]) or "finished_at" not in record:
                 continue
-            # One that keeps none is there only as long as it owes cancels to children.
             if "0" in (count, age):
-                if keys.owed(job_id) not in content:
-                    yield f"{job_id} is {state}, and its policy keeps none"
+                # It is there only as long as it owes cancels to children, and goes with the last.
+                wanted[job_id] = int(record["finished_at"])
+                if "flow" not in record:
+                    yield f"{job_id} is {record['state']}, and its policy keeps none"
             elif age != "*":
                 wanted[job_id] = int(record["finished_at"]) + int(age)
     if content.get(keys.expires(), {}) != wanted:

@@ -194,7 +194,25 @@ def test_a_job_that_is_gone_with_its_ack_is_still_awaited(aged: mq.App) -> None:
         gate.opened.set()
         waiter.join(30)
         assert not waiter.is_alive()
+        assert held.poll(job_id) is None
     assert [type(error) for error in raised] == [mq.JobNotFoundError]
+
+
+def test_who_executes_a_job_that_keeps_nothing_learns_that_it_is_gone(
+    aged: mq.App, lines: Callable[..., list[str]]
+) -> None:
+    """At once, however it ended; `on_failure` is called all the same."""
+    told: list[str] = []
+    job = note(aged, keep=mq.Keep(age=0), on_failure=lambda _, ctx: told.append(ctx.job_id))
+    with worker_of(aged):
+        for word in ("a", "bad"):
+            with pytest.raises(mq.JobNotFoundError) as caught:
+                job.execute(word, timeout="60s")
+            assert caught.value.job_id
+            assert job.poll(caught.value.job_id) is None
+        wait_until(lambda: told, what="on_failure to be called")
+    assert told == [caught.value.job_id]
+    assert [line for line in lines(logging.WARNING) if "refused" in line] == []
 
 
 def test_a_pruner_stops_in_the_middle_of_its_work(aged: mq.App, clock: FakeClock) -> None:
