@@ -7,13 +7,14 @@ The names below are the public ones; each is imported when it is first used, so 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 # Its module has its name: whoever imports that must find the function set here already.
 from mq.unrecoverable import unrecoverable
 
+TYPE_CHECKING = False  # to type checkers True, as that of `typing`, whose import takes its time
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from mq.app import App
     from mq.codec import BigInt, Defect, Failure, Success
     from mq.context import Context, Interrupted, current_context
@@ -125,6 +126,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load what is imported on first use."""
+    import importlib  # late, like the rest
+
     if name in _LATE:
         value = getattr(importlib.import_module(_LATE[name]), name)
         globals()[name] = value

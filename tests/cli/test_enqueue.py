@@ -175,7 +175,7 @@ def test_ctrl_c_ends_with_130_and_says_how_far_it_came(cli: Cli, store: Store) -
     )
     with process:
         assert process.stdin is not None
-        # The store has a job before the command has heard so: with the second, it knows of the first.
+        # The store has a job before the command has heard so; with the second it knows the first.
         for number in (1, 2):
             process.stdin.write(b'{"n": %d}\n' % number)
             process.stdin.flush()
