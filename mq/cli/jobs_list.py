@@ -90,6 +90,10 @@ def list_jobs(
         jobs: list[dict[str, Any]] = []
         walk.each(lambda page: jobs.extend(map(bare_data, page)))
         print_json({"jobs": jobs, "cursor": walk.cursor})
+    if walk.found_nothing:
+        hint = unseen(store, filters.queue, filters.name)
+        if hint:
+            complain(hint)
 
 
 def _question(filters: Filters, order_by: str, order: str, cursor: str | None) -> dict[str, Any]:
@@ -132,6 +136,13 @@ class Walk:
     question: Mapping[str, Any]
     cursor: str | None
     limit: int | None
+    met: int = 0
+    """How many jobs there were so far."""
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether it came to the end and there was no job."""
+        return not self.met and self.cursor is None
 
     def each(self, use: Callable[[list[JobRecord]], None]) -> None:
         """Hand the jobs of each page on; it may hold none, for a call looks at so many jobs."""
@@ -143,6 +154,7 @@ class Walk:
                     **self.question, limit=most, cursor=self.cursor, bodies=False
                 )
                 use(page.items)
+                self.met += len(page.items)
                 self.cursor = page.cursor
                 if page.cursor is None:
                     return
@@ -176,22 +188,16 @@ def _print_rows(walk: Walk, filters: Filters, order_by: str) -> None:
         fold=("name", "queue", _HEADINGS[order_by]),
         whole=("id",),
     )
-    shown = 0
 
     def show(page: list[JobRecord]) -> None:
-        nonlocal shown
-        shown += len(page)
         if page:
             table.add([_row(record, order_by, short=short) for record in page])
 
     walk.each(show)
     if walk.cursor is not None:
         complain(f"more may follow: {walk.how_to_go_on}")
-    elif not shown:
+    elif walk.found_nothing:
         click.echo("no job matches" if filters.given else "no jobs")
-        hint = unseen(walk.store, filters.queue, filters.name)
-        if hint:
-            complain(hint)
 
 
 def _row(record: JobRecord, order_by: str, *, short: bool) -> tuple[Any, ...]:

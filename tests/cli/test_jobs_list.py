@@ -250,10 +250,11 @@ def test_a_list_without_jobs_says_so_and_names_what_may_be_mistyped(cli: Cli, st
     assert queue.complaint == "no job was ever seen in queue 'qq'; there are: p, q"
     name = cli.run("jobs", "list", "-n", "nn")
     assert name.complaint == "no job was ever seen of job name 'nn'; there are: m, n"
-    assert json.loads(cli.run("jobs", "list", "-q", "qq", "--json").out) == {
-        "jobs": [],
-        "cursor": None,
-    }
+    data = cli.run("jobs", "list", "-q", "qq", "--json")
+    assert json.loads(data.out) == {"jobs": [], "cursor": None}
+    assert data.complaint == queue.complaint
+    lines = cli.run("jobs", "list", "-q", "qq", "--all", "--json")
+    assert (lines.out, lines.complaint) == ("", queue.complaint)
 
 
 RUN_AT = ("--order-by", "run_at")
