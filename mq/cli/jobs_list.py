@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 50
 ERROR_CHARACTERS = 48  # of an error on a terminal
+WIDE = 160  # columns; a terminal with less has how long ago it was, without the instant
 
 _HEADINGS = {"enqueued_at": "enqueued", "run_at": "runs from", "finished_at": "finished"}
 _STATES = {
@@ -181,12 +182,14 @@ def _print_lines(page: list[JobRecord]) -> None:
 
 def _print_rows(walk: Walk, filters: Filters, order_by: str) -> None:
     """Print jobs as they are found, so that a search through many shows what it has."""
-    short = narrow()
-    columns = ("id", "name", "queue", "state", "attempts", _HEADINGS[order_by], "last error")
+    short, time = narrow(WIDE), _HEADINGS[order_by]
+    columns = ("id", "name", "queue", "state", "attempts", time, "last error")
+    # An id is what the next command asks for, so it is never cut.
     table = Table(
-        columns[:-1] if short else columns,
-        fold=("name", "queue", _HEADINGS[order_by]),
+        columns[:-1] if narrow() else columns,
         whole=("id",),
+        cut=("name", "queue", "last error"),
+        drop=("attempts", "last error", "queue", time, "name", "state"),
     )
 
     def show(page: list[JobRecord]) -> None:
@@ -204,9 +207,8 @@ def _row(record: JobRecord, order_by: str, *, short: bool) -> tuple[Any, ...]:
     at = getattr(record, order_by)
     made = f"{record.attempts_made} of {record.attempts_max}"
     shared = (record.id, record.name, record.queue, record.state.value, made)
-    if short:
-        return (*shared, None if at is None else distance(at))
+    time = instant(at) if not short else None if at is None else distance(at)
     error = record.failed_reason or record.error
     if error and on_terminal() and len(error) > ERROR_CHARACTERS:
         error = error[: ERROR_CHARACTERS - 1] + "…"
-    return (*shared, instant(at), error)
+    return (*shared, time, *(() if narrow() else (error,)))
