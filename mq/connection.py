@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -43,6 +44,20 @@ _KEPT = frozenset(
 """Settings copied from a URL or a client beside every `ssl_…`; the last line is fakeredis's."""
 
 
+class Pool(redis.ConnectionPool):
+    """Connections, of which one whose call was interrupted is closed before anybody else has it."""
+
+    def release(self, connection: Any) -> None:
+        """Take a connection back."""
+        # Ctrl-C, or the end of a handler's time, cuts a call short anywhere, and redis-py gives the
+        # connection back as it is: half set up, or with a reply under way that the next call would
+        # take for its own.
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, Exception):
+            connection.disconnect()
+        super().release(connection)
+
+
 @attrs.frozen
 class Endpoint:
     """One Redis server as a store uses it.
@@ -69,7 +84,7 @@ class Endpoint:
         settings = dict(self.settings)
         if longest_block_ms is not None:
             settings["socket_timeout"] = longest_block_ms / 1000 + SOCKET_TIMEOUT_S
-        pool = redis.ConnectionPool(connection_class=self.connection_class, **settings)
+        pool = Pool(connection_class=self.connection_class, **settings)
         return redis.Redis(connection_pool=pool)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from mq.durations import Duration, to_ms
+
 _current: ContextVar[Context | None] = ContextVar("mq_context", default=None)
 
 
@@ -77,9 +79,16 @@ class Context:
         if self.cancelled.is_set() or self.time_left() == 0.0:
             raise Interrupted(f"run {self.attempt} of job {self.job_id} was told to end")
 
-    def sleep(self, seconds: float) -> bool:
-        """Sleep, but no longer than until a cancel; True when it slept to the end."""
-        return not self.cancelled.wait(seconds)
+    def sleep(self, duration: Duration) -> bool:
+        """Sleep, but no longer than until a cancel; True when it slept to the end.
+
+        Args:
+            duration: seconds, a timedelta, or text such as `"50ms"`.
+
+        Raises:
+            ValueError, TypeError: it is no duration, or a negative one.
+        """
+        return not self.cancelled.wait(to_ms(duration, "sleep") / 1000)
 
     def progress(self, value: Any) -> None:
         """Store how far the run is, at most 4 kB encoded; `poll` shows it.

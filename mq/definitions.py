@@ -17,10 +17,10 @@ from mq.errors import DefinitionError, JobIdConflictError, PayloadError
 from mq.job_options import Conduct, Policies
 from mq.job_verbs import JobVerbs, P, R
 from mq.policies import Backoff, Dedupe, KeepPolicy, check_dedupe
-from mq.records import Child, Request
+from mq.records import Child, Enqueued, Request
 from mq.schedules import Scheduled, begun, schedule_record
 from mq.schedules import check_key as check_schedule_key
-from mq.signatures import read_signature
+from mq.signatures import check_callback, read_signature
 from mq.validation import check_instant, check_job_id, check_metadata, check_text
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class Job(JobVerbs[P, R]):
         for option, given in (
             ("idempotency_key", idempotency_key), ("dedupe", dedupe), ("metadata", metadata),
         ):  # fmt: skip
-            if given is not None and not callable(given):
-                raise DefinitionError(f"job {name!r}: {option} must be a function, got {given!r}")
+            if given is not None:
+                check_callback(given, f"job {name!r}: {option}", "payload")
         self.app = app
         self.name = name
         self.store_name = store
@@ -273,6 +273,12 @@ class Job(JobVerbs[P, R]):
         Everything is encoded before the first chunk is sent. Items behave as if enqueued one
         after the other; it is not one transaction. The options are those of `enqueue`, the same
         for all.
+
+        Raises:
+            PayloadError: a payload cannot be stored; nothing was sent.
+            JobIdConflictError: ids of some belong to jobs of another name; the others were taken
+                in, and the error has their `ids`.
+            StoreError: Redis cannot take it; chunks that were sent before are there.
         """
         requests = []
         for nth, payload in enumerate(payloads):
@@ -301,17 +307,26 @@ class Job(JobVerbs[P, R]):
             self.store.declare_index(self.indexed_metadata)
             self._declared = True
         answers = self.store.enqueue_many(requests)
-        for answer in answers:
-            if answer.name != self.name:
-                raise JobIdConflictError(
-                    f"id {answer.id!r} belongs to a job named {answer.name!r}, not {self.name!r}:"
-                    " use another job_id",
-                    job_id=answer.id,
-                )
-        return [
+        taken = [
             JobId(answer.id, duplicate=answer.duplicate, replaced=answer.replaced)
+            if answer.name == self.name
+            else None
             for answer in answers
         ]
+        ids = [job_id for job_id in taken if job_id is not None]
+        if len(ids) < len(taken):
+            raise self._conflict(answers[taken.index(None)], taken)
+        return ids
+
+    def _conflict(self, answer: Enqueued, taken: Sequence[JobId | None]) -> JobIdConflictError:
+        others = len(taken) - taken.count(None)
+        rest = f"; {others} of {len(taken)} items have their ids in .ids" if len(taken) > 1 else ""
+        return JobIdConflictError(
+            f"id {answer.id!r} belongs to a job named {answer.name!r}, not {self.name!r}:"
+            f" use another id{rest}",
+            job_id=answer.id,
+            ids=taken,
+        )
 
     def execute(self, payload: P, *, wait: Duration | None = None, **options: Any) -> R:
         """Enqueue and await the result; `wait` limits the waiting, the options are `enqueue`'s."""

@@ -22,6 +22,8 @@ None when they do not apply.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def one_line(text: str) -> str:
     """Return the text on a single line that any terminal and log can take.
@@ -64,7 +66,22 @@ class JobNotPromotableError(MQError):
 
 
 class JobIdConflictError(MQError):
-    """The requested id belongs to a job of another name."""
+    """The requested id belongs to a job of another name.
+
+    `ids` has, for each item of the call, the id that it would have returned: None where the id is
+    another's. What has an id there was taken in all the same.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        ids: Sequence[str | None] = (),
+        job_id: str | None = None,
+        state: str | None = None,
+    ) -> None:
+        super().__init__(message, job_id=job_id, state=state)
+        self.ids = list(ids)
 
 
 class JobCancelledError(MQError):

@@ -9,6 +9,7 @@ import attrs
 
 from mq.durations import Duration, to_ms
 from mq.policies import Backoff, KeepPolicy, encode_keep
+from mq.signatures import check_callback
 from mq.validation import check_attempts, check_name, check_priority
 
 if TYPE_CHECKING:
@@ -109,9 +110,10 @@ class Conduct:
             raise ValueError(
                 f"on_unresponsive must be 'replace' or 'wait', got {on_unresponsive!r}"
             )
-        for name, hook in (("retryable", retryable), ("on_failure", on_failure)):
-            if hook is not None and not callable(hook):
-                raise TypeError(f"{name} must be a function, got {hook!r}")
+        if retryable is not None:
+            check_callback(retryable, "retryable", "error")
+        if on_failure is not None:
+            check_callback(on_failure, "on_failure", "error", "ctx")
         return cls(
             retryable=retryable,
             executor=executor,

@@ -24,7 +24,7 @@ def check_prefix(prefix: object) -> str:
     """Return `prefix` when it can be a hash tag, else raise ValueError saying what may be used."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ValueError(
-            f"prefix {prefix!r} is not usable: give 1 to 64 of A-Z a-z 0-9 . _ - "
+            f"prefix {repr(prefix)[:80]} is not usable: give 1 to 64 of A-Z a-z 0-9 . _ - "
             "(mq adds the braces of the hash tag itself)"
         )
     return prefix

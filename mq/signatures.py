@@ -103,6 +103,38 @@ def _hints(function: Callable[..., Any], job_name: str) -> dict[str, Any]:
         ) from None
 
 
+def check_callback(function: object, what: str, *given: str) -> None:
+    """Refuse what cannot be called with these values, or would not do its work when it is.
+
+    Args:
+        function: an option of a definition.
+        what: how messages name it.
+        given: what stands for each value that it is called with.
+
+    Raises:
+        DefinitionError: naming the fix.
+    """
+    if not callable(function):
+        raise DefinitionError(f"{what} must be a function, got {function!r}")
+    for target in (inspect.unwrap(function), type(function).__call__):
+        if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+            raise DefinitionError(
+                f"{what} is async: mq calls plain functions; call asyncio.run in it"
+            )
+        if inspect.isgeneratorfunction(target):
+            raise DefinitionError(f"{what} is a generator: nothing would run it; leave yield out")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some that are written in C have none
+        return
+    try:
+        signature.bind(*given)
+    except TypeError:
+        raise DefinitionError(
+            f"{what} is called with ({', '.join(given)}), but takes {signature}"
+        ) from None
+
+
 def takes_context(function: Callable[..., Any], before: int, what: str) -> bool:
     """Whether a function takes a context behind `before` others; refuses a wrong shape."""
     if not callable(function):

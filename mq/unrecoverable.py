@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+TYPE_CHECKING = False  # `typing` would be loaded by `import mq`, which loads nothing else
 
-E = TypeVar("E", bound=BaseException)
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    E = TypeVar("E", bound=BaseException)
 
 MARK = "__mq_unrecoverable__"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from mq.errors import PayloadError
 
@@ -80,6 +81,18 @@ def id_bytes(job_id: object) -> bytes:
     if not isinstance(job_id, str):
         raise TypeError(f"job id must be text, got {type(job_id).__name__}")
     return job_id.encode("utf-8", "surrogatepass")
+
+
+def check_list(values: object, what: str) -> list[Any]:
+    """Return what was given as a list; a text, which is one of characters, is none."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"{what} must be a list, got {_shown(repr(values))}")
+    return list(values)
+
+
+def all_id_bytes(job_ids: object) -> list[bytes]:
+    """Return the bytes of each of the ids that are looked up, as `id_bytes` does."""
+    return [id_bytes(job_id) for job_id in check_list(job_ids, "job ids")]
 
 
 def check_count(value: object, what: str, low: int, high: int) -> int:

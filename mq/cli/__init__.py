@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+
+TYPE_CHECKING = False  # nothing is loaded here that Ctrl-C could interrupt before `main` runs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
+
+_INTERRUPTED = 130  # that of mq.cli.failures, which may not be loaded yet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,11 +21,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what stands behind `mq`; those of this process by default.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["worker"]:
-        return _worker(given)
-    from mq.cli.failures import run_command
+    try:
+        if given[:1] == ["worker"]:
+            return _worker(given)
+        from mq.cli.failures import run_command
 
-    return run_command(given)
+        return run_command(given)
+    except KeyboardInterrupt:
+        # While modules were loaded: a command that runs answers for itself.
+        return _INTERRUPTED
 
 
 def _worker(given: list[str]) -> int:

@@ -93,6 +93,8 @@ def _check_sources(
 ) -> None:
     if sum(one is not None for one in (payload, path, stdin)) != 1:
         raise misuse(SOURCES)
+    if path == "":
+        raise misuse("--from is empty: name a file, or - for stdin")
     if job_id is not None and payload is None:
         raise misuse("--job-id names a single job: give it with --payload")
 

@@ -77,10 +77,10 @@ class Bulk:
         result = self._where(show, dry_run=True)
         if self.as_json:
             print_json(_data(result))
-        elif self.met:
-            complain(f"{_jobs(self.met)} would be {self.verb.past}; nothing was changed")
-        else:
+        if not self.met:
             self._none()
+        elif not self.as_json:
+            complain(f"{_jobs(self.met)} would be {self.verb.past}; nothing was changed")
         return 0
 
     def _count(self) -> int | None:
@@ -137,7 +137,7 @@ class Bulk:
             states = self.filters.states or self.verb.states
             running = self.verb.running if JobState.ACTIVE in states else ""
             click.echo(f"{_jobs(len(result.ids))} {self.verb.past}{running}")
-        else:
+        if not result.ids:
             self._none()
         if result.refused:
             complain(f"{_jobs(len(result.refused))} changed meanwhile and stayed as they were")
@@ -148,7 +148,8 @@ class Bulk:
         return f"{_jobs(self.met)} were {self.verb.past}"
 
     def _none(self) -> None:
-        click.echo(f"no job matches, none was {self.verb.past}")
+        if not self.as_json:
+            click.echo(f"no job matches, none was {self.verb.past}")
         hint = unseen(self.store, self.filters.queue, self.filters.name)
         if hint:
             complain(hint)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 50
 ERROR_CHARACTERS = 48  # of an error on a terminal
+WIDE = 160  # columns; a terminal with less has how long ago it was, without the instant
 
 _HEADINGS = {"enqueued_at": "enqueued", "run_at": "runs from", "finished_at": "finished"}
 _STATES = {
@@ -90,6 +91,10 @@ def list_jobs(
         jobs: list[dict[str, Any]] = []
         walk.each(lambda page: jobs.extend(map(bare_data, page)))
         print_json({"jobs": jobs, "cursor": walk.cursor})
+    if walk.found_nothing:
+        hint = unseen(store, filters.queue, filters.name)
+        if hint:
+            complain(hint)
 
 
 def _question(filters: Filters, order_by: str, order: str, cursor: str | None) -> dict[str, Any]:
@@ -132,6 +137,13 @@ class Walk:
     question: Mapping[str, Any]
     cursor: str | None
     limit: int | None
+    met: int = 0
+    """How many jobs there were so far."""
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether it came to the end and there was no job."""
+        return not self.met and self.cursor is None
 
     def each(self, use: Callable[[list[JobRecord]], None]) -> None:
         """Hand the jobs of each page on; it may hold none, for a call looks at so many jobs."""
@@ -143,6 +155,7 @@ class Walk:
                     **self.question, limit=most, cursor=self.cursor, bodies=False
                 )
                 use(page.items)
+                self.met += len(page.items)
                 self.cursor = page.cursor
                 if page.cursor is None:
                     return
@@ -169,38 +182,33 @@ def _print_lines(page: list[JobRecord]) -> None:
 
 def _print_rows(walk: Walk, filters: Filters, order_by: str) -> None:
     """Print jobs as they are found, so that a search through many shows what it has."""
-    short = narrow()
-    columns = ("id", "name", "queue", "state", "attempts", _HEADINGS[order_by], "last error")
+    short, time = narrow(WIDE), _HEADINGS[order_by]
+    columns = ("id", "name", "queue", "state", "attempts", time, "last error")
+    # An id is what the next command asks for, so it is never cut.
     table = Table(
-        columns[:-1] if short else columns,
-        fold=("name", "queue", _HEADINGS[order_by]),
+        columns[:-1] if narrow() else columns,
         whole=("id",),
+        cut=("name", "queue", "last error"),
+        drop=("attempts", "last error", "queue", time, "name", "state"),
     )
-    shown = 0
 
     def show(page: list[JobRecord]) -> None:
-        nonlocal shown
-        shown += len(page)
         if page:
             table.add([_row(record, order_by, short=short) for record in page])
 
     walk.each(show)
     if walk.cursor is not None:
         complain(f"more may follow: {walk.how_to_go_on}")
-    elif not shown:
+    elif walk.found_nothing:
         click.echo("no job matches" if filters.given else "no jobs")
-        hint = unseen(walk.store, filters.queue, filters.name)
-        if hint:
-            complain(hint)
 
 
 def _row(record: JobRecord, order_by: str, *, short: bool) -> tuple[Any, ...]:
     at = getattr(record, order_by)
     made = f"{record.attempts_made} of {record.attempts_max}"
     shared = (record.id, record.name, record.queue, record.state.value, made)
-    if short:
-        return (*shared, None if at is None else distance(at))
+    time = instant(at) if not short else None if at is None else distance(at)
     error = record.failed_reason or record.error
     if error and on_terminal() and len(error) > ERROR_CHARACTERS:
         error = error[: ERROR_CHARACTERS - 1] + "…"
-    return (*shared, instant(at), error)
+    return (*shared, time, *(() if narrow() else (error,)))

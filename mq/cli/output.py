@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mq.cli.fitting import kept, shared
 from mq.durations import format_ms
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ def console(*, err: bool = False) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-def narrow() -> bool:
-    """Whether a wide table would not fit: on a terminal, never in a pipe."""
-    return on_terminal() and console().width < NARROW
+def narrow(columns: int = NARROW) -> bool:
+    """Whether a table of so many columns would not fit: on a terminal, never in a pipe."""
+    return on_terminal() and console().width < columns
 
 
 def print_json(value: Any) -> None:
@@ -99,6 +100,9 @@ class Table:
         right: headings of the columns that are aligned to the right.
         fold: headings of the columns that may take several lines on a narrow terminal.
         whole: headings of the columns that are never cut, however narrow the terminal is.
+        cut: headings of the columns that are cut on a narrow terminal.
+        drop: headings of the columns that are left out on a narrow one, the first ones first. With
+            any, every row is one line, unless a whole cell is wider than the terminal.
     """
 
     def __init__(
@@ -108,9 +112,13 @@ class Table:
         right: Iterable[str] = (),
         fold: Iterable[str] = (),
         whole: Iterable[str] = (),
+        cut: Iterable[str] = (),
+        drop: Sequence[str] = (),
     ) -> None:
         self._columns = columns
         self._right, self._fold, self._whole = set(right), set(fold), set(whole)
+        self._cut, self._drop = set(cut), drop
+        self._kept: list[str] = []
         self._widths = [len(heading) for heading in columns]
         self._headed = any(columns)
 
@@ -155,20 +163,38 @@ class Table:
         table = rich_table.Table(
             box=frame, show_header=self._headed, pad_edge=False, padding=padding
         )
+        out = console()
+        fitted = self._fitted(out.width)
         for at, heading in enumerate(self._columns):
+            if fitted and heading not in fitted:
+                continue
+            cut = heading in self._cut
             table.add_column(
                 heading,
                 justify="right" if heading in self._right else "left",
-                overflow="fold",
-                no_wrap=at < len(self._columns) - 1 and heading not in self._fold,
-                min_width=self._widths[at] if heading in self._whole else None,
+                overflow="ellipsis" if cut else "fold",
+                no_wrap=cut
+                if fitted
+                else at < len(self._columns) - 1 and heading not in self._fold,
+                width=fitted.get(heading),
+                min_width=self._widths[at] if heading in self._whole and not fitted else None,
             )
         for row in rows:
-            table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
-        out = console()
+            shown = [cell for at, cell in enumerate(row)
+                     if not fitted or self._columns[at] in fitted]  # fmt: skip
+            table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in shown))
         with out.capture() as captured:
             out.print(table)
         return captured.get()
+
+    def _fitted(self, room: int) -> dict[str, int]:
+        """Return the columns to show with their widths; none when it is rich that lays them out."""
+        if not self._drop:
+            return {}
+        widths = dict(zip(self._columns, self._widths, strict=True))
+        # Rows that come later have the columns of the earlier ones.
+        self._kept = self._kept or kept(widths, self._cut, self._drop, room)
+        return shared({one: widths[one] for one in self._kept}, self._cut, self._whole, room)
 
 
 def _width(text: str) -> int:

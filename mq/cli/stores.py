@@ -65,16 +65,16 @@ def unreached_store_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _open(url: str | None, prefix: str | None, app: str | None, name: str | None) -> Store:
+    for option, given in (("--url", url), ("--prefix", prefix), ("--store", name)):
+        # An unset variable of the shell must not turn a command to another store.
+        if given == "":
+            raise misuse(f"{option} is empty: give one, or leave it out")
     if app is not None:
         if url is not None or prefix is not None:
             raise misuse("give --app, or --url and --prefix, not both")
         return find_store(load_app(app), name or "default")
     if name is not None:
         raise misuse("--store names a store of an app: give --app module:app as well")
-    for option, given in (("--url", url), ("--prefix", prefix)):
-        # An unset variable of the shell must not turn a command to another store.
-        if given == "":
-            raise misuse(f"{option} is empty: give one, or leave it out")
     from mq.store import Store  # late: it loads redis
 
     try:

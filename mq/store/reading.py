@@ -9,7 +9,7 @@ from mq import wire
 from mq.records import Attempt, JobRecord
 from mq.states import JobState
 from mq.store.base import StoreBase
-from mq.validation import id_bytes
+from mq.validation import all_id_bytes, check_list, check_name, id_bytes
 
 COUNT_BATCH = 36
 """Pairs of (queue, name) a counts call reads: 7 sets each, at most 256 sets a script."""
@@ -35,8 +35,9 @@ class Reading(StoreBase):
     def get_states(self, job_ids: Sequence[str]) -> list[JobState | None]:
         """Return where jobs stand, aligned, without reading payloads or exits."""
         states: list[JobState | None] = []
-        for start in range(0, len(job_ids), wire.ACK_BATCH):
-            found = self._get(job_ids[start : start + wire.ACK_BATCH], "bare")
+        asked = check_list(job_ids, "job ids")
+        for start in range(0, len(asked), wire.ACK_BATCH):
+            found = self._get(asked[start : start + wire.ACK_BATCH], "bare")
             states += (whole[0].state if whole else None for whole in found)
         return states
 
@@ -48,7 +49,7 @@ class Reading(StoreBase):
         *,
         all_must_fit: bool = False,
     ) -> list[tuple[JobRecord, list[Attempt]] | None]:
-        asked = [id_bytes(job_id) for job_id in job_ids]
+        asked = all_id_bytes(job_ids)
         most = "" if max_bytes is None else max_bytes
         reply = self._caller.call("get", self._now(), kind, most, int(all_must_fit), *asked)
         return [wire.whole(found) if found else None for found in reply[1:]]
@@ -58,7 +59,15 @@ class Reading(StoreBase):
         return str(self._caller.call("watch", self._now(), id_bytes(job_id))[0].decode())
 
     def counts(self, queue: str | None = None, name: str | None = None) -> dict[JobState, int]:
-        """Return the number of jobs in each of the seven states, at a cost independent of it."""
+        """Return the number of jobs in each of the seven states, at a cost independent of it.
+
+        Args:
+            queue: of this queue alone.
+            name: of this job name alone.
+
+        Raises:
+            ValueError, TypeError: what no queue or job can be called.
+        """
         totals = dict.fromkeys(JobState, 0)
         pairs = self.seen_pairs(queue, name)
         for start in range(0, len(pairs), COUNT_BATCH):
@@ -72,6 +81,10 @@ class Reading(StoreBase):
         self, queue: str | None = None, name: str | None = None
     ) -> list[tuple[str, str]]:
         """Return every (queue, name) that ever held a job, sorted, or those of one of them."""
+        if queue is not None:
+            check_name(queue, "queue")
+        if name is not None:
+            check_name(name, "job name")
         pairs = (rest.partition(":")[::2] for rest in self._meta_fields("seen"))
         return sorted(
             pair

@@ -10,7 +10,7 @@ from mq.policies import check_key
 from mq.states import JobState
 from mq.store.base import StoreBase
 from mq.store.refusals import REFUSALS, refused
-from mq.validation import check_name, id_bytes
+from mq.validation import all_id_bytes, check_name
 
 STEER_BATCH = 50
 """Jobs one script call cancels, retries, promotes or removes."""
@@ -87,7 +87,7 @@ class Steering(StoreBase):
         """
         answers: list[tuple[str, str]] = []
         meant = " ".join(states)
-        asked = [id_bytes(job_id) for job_id in job_ids]
+        asked = all_id_bytes(job_ids)
         for start in range(0, len(asked), STEER_BATCH):
             batch = asked[start : start + STEER_BATCH]
             if verb == "remove":

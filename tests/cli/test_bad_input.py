@@ -73,6 +73,12 @@ USAGE = [
     pytest.param(("info", "--store", "x"), "give --app module:app", id="store without app"),
     pytest.param(("info", "--app", "jobs:app", "--url", "x"), "not both", id="app and url"),
     pytest.param(("info", "--prefix", "a{b"), "prefix 'a{b' is not usable", id="prefix"),
+    pytest.param(("info", "--prefix", ""), "--prefix is empty: give one", id="empty prefix"),
+    pytest.param(("info", "--url", ""), "--url is empty: give one", id="empty URL"),
+    pytest.param(
+        ("info", "--app", "jobs:app", "--store", ""), "--store is empty: give one", id="empty store"
+    ),
+    pytest.param((*DOUBLE, "--from", ""), "--from is empty: name a file", id="empty file name"),
     pytest.param(("frobnicate",), "No such command 'frobnicate'", id="no such command"),
     pytest.param(("jobs", "shwo"), "No such command 'shwo'", id="no such verb"),
 ]

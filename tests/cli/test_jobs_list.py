@@ -250,10 +250,11 @@ def test_a_list_without_jobs_says_so_and_names_what_may_be_mistyped(cli: Cli, st
     assert queue.complaint == "no job was ever seen in queue 'qq'; there are: p, q"
     name = cli.run("jobs", "list", "-n", "nn")
     assert name.complaint == "no job was ever seen of job name 'nn'; there are: m, n"
-    assert json.loads(cli.run("jobs", "list", "-q", "qq", "--json").out) == {
-        "jobs": [],
-        "cursor": None,
-    }
+    data = cli.run("jobs", "list", "-q", "qq", "--json")
+    assert json.loads(data.out) == {"jobs": [], "cursor": None}
+    assert data.complaint == queue.complaint
+    lines = cli.run("jobs", "list", "-q", "qq", "--all", "--json")
+    assert (lines.out, lines.complaint) == ("", queue.complaint)
 
 
 RUN_AT = ("--order-by", "run_at")
@@ -319,19 +320,48 @@ def test_a_cursor_of_another_list_is_refused(cli: Cli, store: Store) -> None:
     assert ran.complaint.startswith("--cursor belongs to a list with other options")
 
 
+WITHOUT_STYLES = re.compile(r"\x1b\[\d*m")
+
+
+def shown_at(cli: Cli, columns: int, *args: str) -> list[str]:
+    """The lines that a terminal of so many columns shows, the rule below the headings left out."""
+    with at_terminal(cli, "jobs", "list", *args, columns=columns) as terminal:
+        assert terminal.wait() == 0
+        lines = [line.rstrip() for line in WITHOUT_STYLES.sub("", terminal.shown).splitlines()]
+    assert max(map(len, lines)) <= columns
+    return [line for line in lines if line and "─" not in line]
+
+
 def test_a_narrow_terminal_shows_ids_whole(cli: Cli, store: Store) -> None:
-    """Long names take several lines, the error is left out; a wide one has all of it."""
+    """A job is one line whose id can be copied: long names are cut, and columns left out."""
+    store.enqueue(job(queue="a-queue-" * 5, name="a-name-" * 6))
     job_id = store.enqueue(job(queue="a-queue-" * 5, name="a-name-" * 6)).id
-    with at_terminal(cli, "jobs", "list", columns=80) as narrow:
-        assert narrow.wait() == 0
-        lines = narrow.shown.splitlines()
-        assert any(job_id in line for line in lines)
-        assert max(map(len, (re.sub(r"\x1b\[\d*m", "", line) for line in lines))) <= 80
-        assert "last error" not in narrow.shown
-    with at_terminal(cli, "jobs", "list", columns=40) as tiny:
-        assert tiny.wait() == 0
-        assert job_id in tiny.shown
-    with at_terminal(cli, "jobs", "list", columns=220) as wide:
-        assert wide.wait() == 0
-        assert re.search(rf"{job_id} .*Z \(.+\)", wide.shown)
-        assert "last error" in wide.shown
+    seen = {columns: shown_at(cli, columns) for columns in (220, 120, 80, 60, 40)}
+    assert {len(lines) for lines in seen.values()} == {3}
+    assert all(job_id in lines[1] for lines in seen.values())
+    assert re.search(rf"{job_id}  {'a-name-' * 6}  {'a-queue-' * 5}  .*Z \(.+\)$", seen[220][1])
+    assert re.fullmatch(
+        rf" *{job_id}  a-name-[-aenm]*…  a-queue-[-aequ]*…  waiting .*", seen[120][1]
+    )
+    headings = {columns: lines[0].split() for columns, lines in seen.items()}
+    assert headings[120] == [
+        "id",
+        "name",
+        "queue",
+        "state",
+        "attempts",
+        "enqueued",
+        "last",
+        "error",
+    ]
+    assert headings[80] == ["id", "name", "queue", "state", "enqueued"]
+    assert headings[60] == ["id", "name", "state"]
+    assert headings[40] == ["id", "state"]
+
+
+def test_an_id_that_is_wider_than_the_terminal_goes_on_below(cli: Cli, store: Store) -> None:
+    """All of it is there."""
+    job_id = "customer-4711-" * 6
+    store.enqueue(job(job_id))
+    lines = shown_at(cli, 40)
+    assert "".join(map(str.strip, lines[1:])) == job_id

@@ -236,6 +236,9 @@ def test_filters_that_nothing_matches_say_so(cli: Cli, store: Store) -> None:
         ran = cli.run("jobs", "cancel", "-q", "qq", extra)
         assert (ran.code, ran.out) == (0, "no job matches, none was cancelled\n")
         assert ran.complaint == "no job was ever seen in queue 'qq'; there are: q"
+        data = cli.run("jobs", "cancel", "-q", "qq", extra, "--json")
+        assert (data.code, json.loads(data.out)["count"]) == (0, 0)
+        assert data.complaint == ran.complaint
 
 
 USAGE: list[Any] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -233,3 +234,26 @@ def test_parent_and_child_of_a_fork_each_have_their_own_connections(
     store = Store(one_server.url)
     assert store.counts()[JobState.WAITING] == 1 + 2 * 250
     store.close()
+
+
+@pytest.mark.parametrize("step", ["on_connect", "read_response"])
+def test_a_call_that_was_interrupted_leaves_nothing_to_the_next(
+    one_server: Server, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Neither a connection that is half set up, nor one on which a reply is under way."""
+    before = Store(one_server.url)
+    before.enqueue(job("a"))
+    store = Store(one_server.url) if step == "on_connect" else before
+    parser: Any = store.endpoint.client().connection_pool.make_connection()._parser
+
+    def interrupt(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(parser), step, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.get_job("a")
+    assert store.counts()[JobState.WAITING] == 1
+    assert record(store, "a").name == NAME
+    store.close()
+    before.close()

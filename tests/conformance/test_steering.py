@@ -820,6 +820,50 @@ def test_an_id_that_is_no_text_is_named(store: Store, verb: str, job_id: object)
     assert snapshot(store) == before
 
 
+@pytest.mark.parametrize("job_ids", ["ab", b"ab", 5, None])
+def test_ids_that_are_no_list_are_named(store: Store, job_ids: Any) -> None:
+    """A text is not taken for the ids of its letters."""
+    store.enqueue_many([job("a"), job("b")])
+    before = snapshot(store)
+    with pytest.raises(TypeError, match="job ids must be a list, got"):
+        store.steer("remove", job_ids)
+    with pytest.raises(TypeError, match="job ids must be a list, got"):
+        store.get_states(job_ids)
+    assert snapshot(store) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("", ValueError),
+        ("a b", ValueError),
+        ("q" * 65, ValueError),
+        (5, TypeError),
+        (b"q", TypeError),
+    ],
+)
+@pytest.mark.parametrize(
+    ("verb", "what"),
+    [
+        ("counts", "queue"),
+        ("seen_pairs", "queue"),
+        ("pause", "queue"),
+        ("resume", "queue"),
+        ("counts", "name"),
+        ("seen_pairs", "name"),
+    ],
+)
+def test_a_name_that_nothing_can_have_is_refused(
+    store: Store, verb: str, what: str, name: object, error: type[Exception]
+) -> None:
+    """It is a mistake of the caller, and no queue that happens to be empty; told on one line."""
+    before = snapshot(store)
+    with pytest.raises(error, match=f"{what} .*must be") as caught:
+        getattr(store, verb)(**{what: name})
+    assert "\n" not in str(caught.value)
+    assert snapshot(store) == before
+
+
 @pytest.mark.parametrize("job_id", ["", "\ud800", "x" * 10_000])
 def test_an_id_that_no_job_can_have_is_unknown(store: Store, job_id: str) -> None:
     """Told on a line of bounded length."""

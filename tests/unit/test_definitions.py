@@ -109,6 +109,18 @@ def test_an_id_that_exists_is_returned_and_nothing_is_enqueued(app: mq.App) -> N
         keyed.enqueue(Invoice("A"), job_id="an-id")
 
 
+def test_a_conflict_among_many_tells_the_ids_of_the_others(app: mq.App) -> None:
+    """They were taken in: a caller that catches the error knows what to wait for."""
+    taken = app.define("other", payload=str).enqueue("x", job_id="keyed/B")
+    keyed = app.define("keyed", payload=Invoice, idempotency_key=lambda invoice: invoice.number)
+    told = r"id 'keyed/B' belongs to a job named 'other'.*; 2 of 3 items have their ids in \.ids"
+    with pytest.raises(mq.JobIdConflictError, match=told) as caught:
+        keyed.enqueue_many([Invoice("A"), Invoice("B"), Invoice("C")])
+    assert caught.value.job_id == taken
+    assert caught.value.ids == ["keyed/A", None, "keyed/C"]
+    assert keyed.counts()[mq.JobState.WAITING] == 2
+
+
 @pytest.mark.parametrize("key", [None, "", 5])
 def test_a_key_that_is_no_text_is_refused(app: mq.App, key: Any) -> None:
     """It would make one id of all such payloads, and lose all jobs but the first."""
@@ -446,6 +458,59 @@ def test_a_handler_that_a_worker_could_not_call_is_refused(
     """Where it is given, not where it would run."""
     with pytest.raises(mq.DefinitionError, match=says):
         app.define("job", payload=str).handler(handler)
+
+
+class _Later:
+    async def __call__(self, error: Exception, ctx: mq.Context) -> None: ...
+
+
+async def _tell(error: Exception, ctx: mq.Context) -> None: ...
+
+
+def _tell_one(error: Exception) -> None: ...
+
+
+def _tell_named(error: Exception, *, ctx: mq.Context) -> None: ...
+
+
+def _yields(error: Exception, ctx: mq.Context) -> Any:
+    yield error
+
+
+@pytest.mark.parametrize(
+    ("option", "function", "says"),
+    [
+        ("on_failure", _tell, "on_failure is async"),
+        ("on_failure", _Later(), "on_failure is async"),
+        ("on_failure", functools.partial(_tell), "on_failure is async"),
+        ("on_failure", _yields, "on_failure is a generator"),
+        ("on_failure", _tell_one, r"on_failure is called with \(error, ctx\), but takes \(error"),
+        ("on_failure", _tell_named, r"on_failure is called with \(error, ctx\)"),
+        ("on_failure", lambda: None, r"but takes \(\)"),
+        ("retryable", _coroutine, "retryable is async"),
+        ("retryable", lambda error, ctx: True, r"retryable is called with \(error\)"),
+        ("idempotency_key", _coroutine, "idempotency_key is async"),
+        ("dedupe", lambda: "key", r"dedupe is called with \(payload\)"),
+        ("metadata", lambda payload, more: {}, r"metadata is called with \(payload\)"),
+    ],
+)
+def test_a_function_that_could_not_be_called_is_refused_at_definition(
+    app: mq.App, option: str, function: Any, says: str
+) -> None:
+    """A hook that is wrong would be noticed when it is needed most."""
+    with pytest.raises(mq.DefinitionError, match=f"job 'job': .*{says}") as refused:
+        app.define("job", **{"payload": str, option: function})
+    assert "\n" not in str(refused.value)
+
+
+def test_whatever_can_be_called_may_be_a_hook(app: mq.App) -> None:
+    """Defaults, stars, methods, partials, and what is written in C and tells no signature."""
+    for number, hook in enumerate[Any](
+        [lambda *told: None, lambda error, ctx, more=1: None, [].insert, print,
+         functools.partial(print, "failed"), {}.setdefault, max]
+    ):  # fmt: skip
+        app.define(f"job-{number}", payload=str, on_failure=hook)
+    app.define("job", payload=str, idempotency_key=str, retryable=bool)
 
 
 def test_the_context_is_passed_by_name_or_annotation(app: mq.App) -> None:

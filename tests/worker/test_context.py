@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from servers import Server
 from worker.build import PROMPT_S, Gate, finished, opened_after, outcomes, record, worker_of
 
 import mq
+from mq.durations import Duration
 from mq.store import Store
 
 
@@ -156,6 +158,30 @@ def test_a_pending_cancel_sets_the_flag_and_lands(
     assert slept[-1] is True
     with pytest.raises(mq.JobCancelledError):
         wait.await_result(job_id)
+
+
+@pytest.mark.parametrize("duration", ["5ms", 0.005, 0, timedelta(milliseconds=5)])
+def test_sleep_takes_what_a_duration_may_be(duration: Duration) -> None:
+    """As every option does; True when it slept to the end, False at once after a cancel."""
+    ctx = lone_context()
+    assert ctx.sleep(duration)
+    ctx.cancelled.set()
+    assert not ctx.sleep(60)
+
+
+@pytest.mark.parametrize("duration", ["soon", -1, float("nan"), True, None])
+def test_sleep_names_what_is_no_duration(duration: Any) -> None:
+    """On one line."""
+    with pytest.raises((ValueError, TypeError), match=r"sleep.* write it such as") as caught:
+        lone_context().sleep(duration)
+    assert "\n" not in str(caught.value)
+
+
+def lone_context() -> mq.Context:
+    """A context of no run."""
+    return mq.Context(
+        job_id="a", name="n", queue="q", attempt=1, attempts_max=1, enqueued_at=0, metadata={}
+    )
 
 
 def test_a_pushed_cancel_is_heard_without_a_heartbeat(app: mq.App, store: Store) -> None:
