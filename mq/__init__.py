@@ -132,6 +132,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_LATE[name]), name)
         globals()[name] = value
         return value
+    if f"mq.{name}" in _PLACES:
+        return importlib.import_module(f"mq.{name}")
     raise AttributeError(f"module 'mq' has no attribute {name!r}")
 
 
