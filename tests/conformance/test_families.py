@@ -423,14 +423,16 @@ def test_numbers_add_up_while_cancels_are_delivered(store: Store, clock: FakeClo
     store.cancel(PARENT)
     delivered = 0
     while keys := owed(store):
-        assert store.mark_children_delivered(PARENT, [*keys, "?"]) == len(keys)
-        assert store.mark_children_delivered(PARENT, keys) == 0
+        for _ in range(2):
+            store.mark_children_delivered(PARENT, [*keys, "?"])
         delivered += len(keys)
         assert counts(store) == ChildCounts(120, 0, 0, 120)
     assert delivered == 120
     clock.advance(AGE_MS)
     assert owed(store) == []
-    assert store.mark_children_delivered("no-such-job", ["a"]) == 0
+    before = snapshot(store)
+    store.mark_children_delivered("no-such-job", ["a"])
+    assert snapshot(store) == before
 
 
 def test_a_retried_parent_keeps_its_manifest_and_collects(store: Store) -> None:
@@ -712,12 +714,12 @@ def test_the_outbox_is_one_line_that_looking_does_not_consume(store: Store) -> N
     first = store.peek_outbox(2)
     assert [one.child for one in first] == names[:2]
     assert store.peek_outbox(2) == first
-    assert store.delete_outbox([first[0].id, first[1].id, "999999", "no-number"]) == 2
-    assert store.delete_outbox([first[0].id]) == 0
+    for _ in range(2):
+        store.delete_outbox([first[0].id, first[1].id, "999999", "no-number"])
     rest = store.peek_outbox(after=first[1].id)
     assert [one.child for one in rest] == names[2:]
     assert store.peek_outbox() == rest
-    assert store.delete_outbox([one.id for one in rest]) == 3
+    store.delete_outbox([one.id for one in rest])
     assert store.peek_outbox() == []
     reports = store.keys.report("")
     assert [key for key in snapshot(store) if key.startswith(reports)] == []
