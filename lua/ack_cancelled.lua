@@ -1,5 +1,5 @@
 -- Script:  ack_cancelled
--- Version: 2
+-- Version: 3
 -- Args:    now (id token worker summary has_exit exit delay_ms)*
 -- Moves:   active -> cancelled
 -- Returns: ok, then a word an item: cancelled | completed | retried | failed | released | lost | not_found

@@ -1,5 +1,5 @@
 -- Script:  ack_completed
--- Version: 2
+-- Version: 3
 -- Args:    now (id token worker summary has_exit exit delay_ms)*
 -- Moves:   active -> completed
 -- Returns: ok, then a word an item: completed | retried | failed | cancelled | released | lost | not_found

@@ -1,5 +1,5 @@
 -- Script:  ack_failed
--- Version: 2
+-- Version: 3
 -- Args:    now (id token worker summary has_exit exit delay_ms)*
 -- Moves:   active -> failed
 -- Returns: ok, then a word an item: failed | completed | retried | cancelled | released | lost | not_found

@@ -1,5 +1,5 @@
 -- Script:  ack_retried
--- Version: 2
+-- Version: 3
 -- Args:    now (id token worker summary has_exit exit delay_ms)*
 -- Moves:   active -> delayed | waiting | cancelled
 -- Returns: ok, then a word an item: retried | cancelled | completed | failed | released | lost | not_found

@@ -1,5 +1,5 @@
 -- Script:  cancel_by_key
--- Version: 1
+-- Version: 2
 -- Args:    now nonce repeated name key
 -- Moves:   waiting -> cancelled, delayed -> cancelled, waiting-children -> cancelled, active -> active
 -- Returns: cancelled | cancel_requested | none, id of the job or ''

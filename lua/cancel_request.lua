@@ -1,5 +1,5 @@
 -- Script:  cancel_request
--- Version: 1
+-- Version: 2
 -- Args:    now nonce states id*
 -- Moves:   waiting -> cancelled, delayed -> cancelled, waiting-children -> cancelled, active -> active
 -- Returns: ok, then for each id: cancelled | cancel_requested | not_cancellable | changed | not_found, and its state

@@ -14,6 +14,7 @@ if refusal then return refusal end
 
 for i = 3, #ARGV do
   if redis.call('ZREM', owed_key(id), ARGV[i]) == 1 then
+    redis.call('ZREM', unstarted_key(id), ARGV[i])
     redis.call('HSET', outcomes_key(id), ARGV[i], 'cancelled')
     redis.call('HINCRBY', flow_key(id), 'cancelled', '1')
   end

@@ -1,5 +1,5 @@
 -- Script:  prune
--- Version: 1
+-- Version: 2
 -- Args:    now limit completed_ttl failed_ttl cancelled_ttl (queue name)*
 -- Moves:   completed -> -, failed -> -, cancelled -> -
 -- Returns: ok, number of jobs that were pruned

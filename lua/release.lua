@@ -1,5 +1,5 @@
 -- Script:  release
--- Version: 2
+-- Version: 3
 -- Args:    now (id token)*
 -- Moves:   active -> waiting | cancelled
 -- Returns: ok, then a word an item: released | cancelled | completed | retried | failed | lost | not_found

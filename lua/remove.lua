@@ -1,5 +1,5 @@
 -- Script:  remove
--- Version: 1
+-- Version: 2
 -- Args:    now nonce repeated states id*
 -- Moves:   waiting -> -, delayed -> -, completed -> -, failed -> -, cancelled -> -
 -- Returns: ok, then a word an id: removed | not_removable | changed | not_found

@@ -1,5 +1,5 @@
 -- Script:  stall_sweep
--- Version: 2
+-- Version: 3
 -- Args:    now max_stalled limit
 -- Moves:   active -> waiting | failed | cancelled
 -- Returns: ok, then for each job: id, requeued | failed | cancelled, queue, name, worker, processed_at

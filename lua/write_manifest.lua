@@ -1,5 +1,5 @@
 -- Script:  write_manifest
--- Version: 1
+-- Version: 2
 -- Args:    now id token mode (key row)*
 -- Moves:   - (notes children of a parent whose fan-out is about to be acked)
 -- Returns: written | fanned_out | lost | not_found

@@ -106,8 +106,10 @@ class SweepRow:
     Args:
         parent: id of the parent.
         key: the child's key.
-        kind: `owed`, its cancel is to be delivered; `unstarted`, nobody is known to have enqueued
-            it; `started`, it was enqueued and has not been reported for long.
+        kind: `owed`, its cancel is to be delivered; `owed_unstarted`, that too, and somebody may be
+            about to enqueue it: when it is not there the row comes again after a full age, as
+            `owed`; `unstarted`, nobody is known to have enqueued it; `started`, it was enqueued and
+            has not been reported for long.
         row: its store and request, encoded.
     """
 

@@ -78,7 +78,7 @@ def seen(store: Store, job_id: str = PARENT) -> dict[str, str]:
 def owed(store: Store, age_ms: int = AGE_MS) -> list[str]:
     """Keys that a sweep hands out for their cancels."""
     work = store.flow_sweep_work(age_ms)
-    assert {one.kind for one in work} <= {"owed"}
+    assert {one.kind for one in work} <= {"owed", "owed_unstarted"}
     return [one.key for one in work]
 
 
@@ -587,10 +587,41 @@ def test_owed_cancels_come_first_and_at_once(store: Store, clock: FakeClock) -> 
     clock.advance(AGE_MS)
     store.cancel(PARENT)
     first = store.flow_sweep_work(AGE_MS, 2)
-    assert [(one.kind, one.key) for one in first] == [("owed", "a"), ("owed", "b")]
+    assert [one.key for one in first] == ["a", "b"]
     assert [one.kind for one in store.flow_sweep_work(AGE_MS)] == ["unstarted"]
     clock.advance(AGE_MS)
     assert [one.kind for one in store.flow_sweep_work(AGE_MS)] == ["owed", "owed", "unstarted"]
+
+
+def test_a_cancel_is_owed_twice_where_the_child_may_be_on_its_way(
+    store: Store, clock: FakeClock
+) -> None:
+    """A row that nobody has noted as started says so once, and not when its cancel is delivered."""
+    fan_out(store, "noted", "unsure", "well")
+    store.next_children(PARENT, ["noted"], limit=0)
+    store.cancel(PARENT)
+    assert {one.key: one.kind for one in store.flow_sweep_work(AGE_MS, 2)} == {
+        "noted": "owed",
+        "unsure": "owed_unstarted",
+    }
+    store.mark_children_delivered(PARENT, ["well"])
+    clock.advance(AGE_MS)
+    assert {one.key: one.kind for one in store.flow_sweep_work(AGE_MS)} == {
+        "noted": "owed",
+        "unsure": "owed",
+    }
+    store.mark_children_delivered(PARENT, ["noted", "unsure"])
+    assert store.keys.unstarted(PARENT) not in snapshot(store)
+
+
+def test_no_child_is_on_its_way_of_a_fan_out_that_a_cancel_beats(store: Store) -> None:
+    """Its rows were handed to nobody."""
+    store.enqueue(job(PARENT))
+    take(store)
+    store.write_manifest(PARENT, TOKEN, rows("a"), "continue")
+    store.cancel(PARENT)
+    assert store.ack_fanned_out(PARENT, TOKEN) == "cancelled"
+    assert [one.kind for one in store.flow_sweep_work(AGE_MS)] == ["owed"]
 
 
 def test_a_settled_parent_needs_no_look(store: Store, clock: FakeClock) -> None:

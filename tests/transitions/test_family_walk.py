@@ -153,8 +153,9 @@ class FamilyWalk(RuleBasedStateMachine):
         assert len(rows) <= limit
         for row in rows:
             state = self.store.get_states([row.parent])[0]
-            assert (row.kind == "owed") == (state is not JobState.WAITING_CHILDREN)
-            if delivers and row.kind == "owed":
+            owed = row.kind in ("owed", "owed_unstarted")
+            assert owed == (state is not JobState.WAITING_CHILDREN)
+            if delivers and owed:
                 self.store.mark_children_delivered(row.parent, [row.key])
 
     @rule(job_id=ids, page=st.integers(1, 2))

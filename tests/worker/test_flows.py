@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,17 +13,18 @@ import attrs
 import pytest
 from helpers import Processes, wait_until
 from servers import Server, ServerPool
+from transitions.seed import snapshot
 from worker.build import HERE, PROMPT_S, finished, outcomes, record, state, worker_of
 from worker.flow_jobs import define
 
 import mq
 from mq import codec, flows
 from mq.clock import FakeClock
-from mq.records import Ack
+from mq.records import Ack, Request
 from mq.states import JobState
 from mq.store import Store
-from mq.store.families import ChildCounts
-from mq.worker.flow_starter import FlowStarter
+from mq.store.families import SWEEP_ROWS, ChildCounts, ChildRow
+from mq.worker.flow_starter import FlowStarter, enqueue_children
 from mq.worker.flow_sweeper import FlowSweeper
 from mq.worker.options import read_options
 from mq.worker.outage import Streak
@@ -395,6 +398,27 @@ def fan_out(family: Family, *numbers: int, ack: bool = True) -> str:
     return str(job_id)
 
 
+def make_local(app: mq.App) -> mq.Job[int, int]:
+    """Define a child of the default store."""
+    return app.define("local", payload=int, result=int)
+
+
+def fan_out_of(store: Store, child: mq.Job[int, int], key: str) -> str:
+    """Fan out one child of a parent that has no definition."""
+    parent = store.enqueue(Request(name="near-parent", queue="default", payload=b"")).id
+    store.claim(["default"], ["near-parent"], TOKEN, 1_000)
+    made = child.child(key, 1)
+    request = attrs.evolve(
+        made.request,
+        id=f"flow/default/{parent}/{key}",
+        parent=flows.ParentRef(1, "default", parent, key).encode(),
+    )
+    row = ChildRow(key, flows.encode_row(attrs.evolve(made, request=request)))
+    store.write_manifest(parent, TOKEN, [row], "continue")
+    store.ack_fanned_out(parent, TOKEN)
+    return parent
+
+
 def run_child(family: Family, job_id: str, verb: str = "ack_completed") -> None:
     """Claim and end one child, without any relay."""
     (claimed,) = family.store.claim(["default"], ["square"], job_id, 1_000).jobs
@@ -556,6 +580,162 @@ def test_owed_cancels_are_delivered_by_the_sweep(stopped: Family) -> None:
     assert state(stopped.store, stopped.child_id(job_id, 2)) == "cancelled"
     assert stopped.store.flow_sweep_work(0) == []
     assert stopped.flow.child_results(job_id).counts == ChildCounts(3, 0, 0, 3)
+
+
+def test_a_child_that_came_behind_its_cancel_is_cancelled_all_the_same(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """Whoever enqueued it died before it could see that the parent had been cancelled."""
+    job_id = fan_out(stopped, 1, 2)
+    _, _, sweeper = duties(stopped.app, stopped.store)
+    handed_out = stopped.store.next_children(job_id)
+    stopped.flow.cancel(job_id)
+    sweeper.look()
+    enqueue_children(stopped.app, handed_out)
+    sweeper.look()
+    assert state(stopped.store, stopped.child_id(job_id, 1)) == "waiting"
+    clock.advance(AGE_MS)
+    sweeper.look()
+    for number in (1, 2):
+        assert state(stopped.store, stopped.child_id(job_id, number)) == "cancelled"
+    assert stopped.store.flow_sweep_work(0) == []
+
+
+def test_the_cancel_of_a_child_that_never_comes_is_done_with(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """After a full interval, in which somebody might have enqueued it."""
+    job_id = fan_out(stopped, 1, 2)
+    _, _, sweeper = duties(stopped.app, stopped.store)
+    stopped.flow.cancel(job_id)
+    sweeper.look()
+    assert stopped.store.keys.owed(job_id) in snapshot(stopped.store)
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert stopped.store.keys.owed(job_id) not in snapshot(stopped.store)
+    assert stopped.flow.child_results(job_id).counts == ChildCounts(2, 0, 0, 2)
+    assert sum(stopped.store.counts().values()) == 1
+
+
+@pytest.fixture
+def two_stores(clock: FakeClock) -> Iterator[Family]:
+    """A flow in memory whose children live in a store of their own."""
+    other = Store("memory://", prefix="other", clock=clock)
+    app = mq.App("memory://", clock=clock, stores={"other": other})
+    yield make_family(app, child_store="other")
+    app.close()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, store: Store) -> Counter[str]:
+    """How often each script of a store is called from now on."""
+    calls: Counter[str] = Counter()
+    call = store._caller._call_once
+
+    def count(name: str, args: Any) -> Any:
+        calls[name] += 1
+        return call(name, args)
+
+    monkeypatch.setattr(store._caller, "_call_once", count)
+    return calls
+
+
+def test_a_sweep_takes_a_few_calls_for_many_rows(
+    two_stores: Family, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Children are enqueued, looked up and cancelled in batches; one that runs costs no read."""
+    home, other = two_stores.store, two_stores.app.store_named("other")
+    job_id = fan_out(two_stores, *range(SWEEP_ROWS))
+    _, _, sweeper = duties(two_stores.app, home)
+    at_home, there = counted(monkeypatch, home), counted(monkeypatch, other)
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert other.counts()[JobState.WAITING] == SWEEP_ROWS
+    # A last look for work finds none; a batch of states, and of jobs, is one call.
+    assert at_home == {"flow_sweep_work": 2, "next_children": 1, "get": 1}
+    assert set(there) == {"enqueue", "counts", "get"}
+    assert there["get"] == 1
+    two_stores.flow.cancel(job_id)
+    at_home.clear()
+    there.clear()
+    sweeper.look()
+    assert other.counts()[JobState.CANCELLED] == SWEEP_ROWS
+    assert at_home == {"flow_sweep_work": 2, "mark_children_delivered": 1}
+    assert there == {"cancel_request": 1, "counts": 1}
+
+
+def test_a_store_that_is_away_holds_up_its_own_children_alone(
+    two_stores: Family,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: Callable[..., list[str]],
+) -> None:
+    """It is asked once a look; what it is owed comes again after an interval."""
+    home, other = two_stores.store, two_stores.app.store_named("other")
+    near = make_local(two_stores.app)
+    many = fan_out(two_stores, *range(SWEEP_ROWS + 5))
+    few = fan_out_of(home, near, "near")
+    starter, _, sweeper = duties(two_stores.app, home)
+    for parent in (many, few):
+        starter.start_children(parent)
+    starter.look()
+    with monkeypatch.context() as while_away:
+        asked: list[int] = []
+
+        def away(*given: Any) -> Any:
+            asked.append(1)
+            raise mq.StoreError("away")
+
+        while_away.setattr(other, "steer", away)
+        for parent in (many, few):
+            home.cancel(parent)
+        sweeper.look()
+        assert len(asked) == 1
+    assert state(home, f"flow/default/{few}/near") == "cancelled"
+    assert other.counts()[JobState.WAITING] == SWEEP_ROWS + 5
+    assert len([line for line in lines() if "away" in line]) == 1
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert other.counts()[JobState.CANCELLED] == SWEEP_ROWS + 5
+    assert home.flow_sweep_work(0) == []
+
+
+@pytest.mark.parametrize("broken", ["row", "store", "id", "request"])
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_row_that_cannot_be_read_holds_up_no_other(
+    stopped: Family,
+    clock: FakeClock,
+    lines: Callable[..., list[str]],
+    broken: str,
+    cancelled: bool,
+) -> None:
+    """Garbage, a store that nobody knows, a request that no store takes: each is told of."""
+    job_id = fan_out(stopped, 1, 2, 3)
+    store, fields = codec.unpack_plain(stopped.store.get_child_row(job_id, "2") or b"", "row")
+    row = {
+        "row": b"garbage",
+        "store": codec.pack_plain(["nowhere", fields]),
+        "id": codec.pack_plain([store, {**fields, "id": None}]),
+        "request": codec.pack_plain([store, {**fields, "metadata": 5}]),
+    }[broken]
+    stopped.store._caller.client.execute_command("HSET", stopped.store.keys.rows(job_id), "2", row)
+    starter, _, sweeper = duties(stopped.app, stopped.store)
+    if cancelled:
+        for number in (1, 3):
+            stopped.store.enqueue(
+                flows.decode_row("", stopped.store.get_child_row(job_id, f"{number}")).request
+            )
+        stopped.flow.cancel(job_id)
+    else:
+        starter.start_children(job_id)
+        starter.look()
+        clock.advance(AGE_MS)
+    sweeper.look()
+    for number in (1, 3):
+        found = state(stopped.store, stopped.child_id(job_id, number))
+        assert found == ("cancelled" if cancelled else "waiting")
+    told = [line for line in lines(logging.WARNING) if "child 2 of" in line]
+    # A cancel needs no more of a request than its id.
+    assert len(told) == (0 if broken == "request" and cancelled else 1)
 
 
 def test_children_enqueued_while_their_parent_was_cancelled_are_cancelled(
