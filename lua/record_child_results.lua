@@ -54,7 +54,8 @@ local function shortened(key)
 end
 
 local function fail(job, key)
-  local set = { 'failed_reason', 'child ' .. shortened(key) .. ' failed' }
+  job.failed_reason = 'child ' .. shortened(key) .. ' failed'
+  local set = { 'failed_reason', job.failed_reason }
   abandon_children(job.id)
   append_run(job, set, 'failed', nil, nil, nil)
   finish(job, 'failed', set, {})

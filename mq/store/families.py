@@ -129,6 +129,7 @@ class OutboxEntry:
         child: id of the child.
         outcome: completed, failed or cancelled.
         exit: the child's exit, None without one.
+        reason: why the store failed it, empty when it did not.
     """
 
     id: str
@@ -136,6 +137,7 @@ class OutboxEntry:
     child: str
     outcome: str
     exit: bytes | None
+    reason: str = ""
 
 
 class Families(Running):
@@ -249,8 +251,9 @@ class Families(Running):
                 flat[at + 2].decode(),
                 flat[at + 3].decode(),
                 flat[at + 5] if flat[at + 4] == b"1" else None,
+                flat[at + 6].decode(errors="replace"),
             )
-            for at in range(0, len(flat), 6)
+            for at in range(0, len(flat), 7)
         ]
 
     def delete_outbox(self, entries: Sequence[str]) -> None:

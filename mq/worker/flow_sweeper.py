@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from mq.errors import DefinitionError, StoreError
-from mq.flows import decode_row
+from mq.flows import decode_row, exit_told
 from mq.store import Store
 from mq.store.families import ChildReport, ChildRow, SweepRow
 from mq.worker.duty import Duty
@@ -155,7 +155,8 @@ def _reports_of(store: Store, cases: Sequence[Case]) -> list[ChildReport]:
             gone[one.job_id] = one.row
         elif record.state.finished:
             row = one.row
-            reports.append(ChildReport(row.parent, row.key, record.state.value, record.exit))
+            told = exit_told(record.state.value, record.exit, record.failed_reason)
+            reports.append(ChildReport(row.parent, row.key, record.state.value, told))
     return reports + _left_behind(store, gone)
 
 
@@ -175,6 +176,7 @@ def _left_behind(store: Store, gone: dict[str, SweepRow]) -> list[ChildReport]:
             if entry.child in left:
                 left.discard(entry.child)
                 row = gone[entry.child]
-                reports[entry.child] = ChildReport(row.parent, row.key, entry.outcome, entry.exit)
+                told = exit_told(entry.outcome, entry.exit, entry.reason)
+                reports[entry.child] = ChildReport(row.parent, row.key, entry.outcome, told)
         after = entries[-1].id
     return list(reports.values())

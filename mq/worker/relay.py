@@ -58,7 +58,7 @@ class Relay(Duty):
         by_store: dict[str, list[tuple[str, ChildReport]]] = {}
         for entry in entries:
             try:
-                name, report = report_of(entry.parent, entry.outcome, entry.exit)
+                name, report = report_of(entry.parent, entry.outcome, entry.exit, entry.reason)
             except ValueError:
                 log.warning("report %s names no parent (%r); it is dropped", entry.id, entry.parent)
                 carried.append(entry.id)

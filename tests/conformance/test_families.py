@@ -685,6 +685,7 @@ def test_every_end_of_a_child_is_reported_once(store: Store, clock: FakeClock, e
     assert sent(store) == [("child", outcome, exit_)]
     (entry,) = store.peek_outbox()
     assert entry.parent == REF
+    assert entry.reason == ("stalls: 1, allowed: 0" if end == "the stall limit" else "")
 
 
 def test_a_key_that_is_cancelled_reports_its_child(store: Store) -> None:
@@ -717,6 +718,7 @@ def test_the_settle_of_a_nested_parent_is_reported(store: Store) -> None:
     for _ in range(2):
         store.record_child_results([report("a", "failed")])
     assert sent(store) == [(PARENT, "failed", None)]
+    assert store.peek_outbox()[0].reason == "child a failed"
 
 
 def test_a_child_that_is_retried_by_hand_reports_again(store: Store) -> None:

@@ -23,7 +23,7 @@ from mq.clock import FakeClock
 from mq.records import Ack, Request
 from mq.states import JobState
 from mq.store import Store
-from mq.store.families import SWEEP_ROWS, ChildCounts, ChildRow
+from mq.store.families import SWEEP_ROWS, ChildCounts, ChildReport, ChildRow
 from mq.worker.flow_starter import FlowStarter, enqueue_children
 from mq.worker.flow_sweeper import FlowSweeper
 from mq.worker.options import read_options
@@ -330,9 +330,11 @@ def test_flows_nest_eight_deep(app: mq.App, depth: int, works: bool) -> None:
         level.await_result(deepest, timeout=1)
 
 
-def test_children_may_live_in_another_store(one_server: Server) -> None:
+@pytest.mark.parametrize("where", ["prefix", "server"])
+def test_children_may_live_in_another_store(one_server: Server, where: str) -> None:
     """Their worker carries the reports home, and their cancels are brought to them."""
-    other = Store(one_server.url, prefix="other")
+    url = one_server.url if where == "prefix" else "memory://flows-elsewhere"
+    other = Store(url, prefix="other")
     app = mq.App(one_server.url, stores={"other": other})
     family = make_family(app, child_store="other")
     with worker_of(app, **BRISK), worker_of(app, store="other", concurrency=1, **BRISK):
@@ -373,6 +375,15 @@ def test_a_parent_whose_children_cannot_be_read_is_given_back(
     assert mq.Worker(flow_app, burst=True).run() == 0
     assert outcomes(family.store, job_id) == ["fanned-out", "completed"]
     assert record(family.store, job_id).attempts_made == 1
+
+
+def test_children_that_retention_takes_at_once_settle_their_parent(flow_app: mq.App) -> None:
+    """What they returned is there, and nothing else of them."""
+    family = make_family(flow_app, child_options={"keep": mq.Keep(count=0)})
+    with worker_of(flow_app, **BRISK):
+        result = family.flow.execute([2, 3, -1], wait=PROMPT_S)
+    assert result == {"sum": 13, "completed": 2, "failed": 1, "cancelled": 0}
+    assert sum(family.store.counts().values()) == 1
 
 
 # Crashes, step by step
@@ -425,6 +436,88 @@ def run_child(family: Family, job_id: str, verb: str = "ack_completed") -> None:
     assert claimed.id == job_id
     exit_ = family.square.exit_codec.encode_success(7, 1000) if verb == "ack_completed" else None
     family.store.exchange([(verb, Ack(job_id, job_id, exit_))], None)
+
+
+def test_a_scheduled_parent_fans_out_and_collects(stopped: Family, clock: FakeClock) -> None:
+    """One flow of each occurrence."""
+    stopped.flow.schedule("hourly", every="1h", payload=[1, 2])
+    for number in (1, 2):
+        clock.advance(3_600_000)
+        assert mq.Worker(stopped.app, burst=True).run() == 0
+        counts = stopped.store.counts(name="total")
+        assert counts[JobState.COMPLETED] == number
+    assert stopped.store.counts(name="square")[JobState.COMPLETED] == 4
+    (newest, _) = stopped.store.list(name="total").items
+    assert outcomes(stopped.store, newest.id) == ["fanned-out", "completed"]
+    assert stopped.flow.await_result(newest.id, timeout=1)["sum"] == 5
+    assert stopped.flow.unschedule("hourly")
+
+
+def test_counts_cost_a_collect_no_read_and_pages_one_each(
+    stopped: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wants numbers alone pays for no more; keys come in the order of their bytes."""
+    names = ["é", "b", "B", "aa", "a"]
+    job_id = stopped.flow.enqueue([])
+    (claimed,) = stopped.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
+    children = [stopped.square.child(name, 1) for name in names]
+    rows = flows.manifest_of(stopped.flow, claimed, children)
+    stopped.store.write_manifest(job_id, TOKEN, rows, "continue")
+    stopped.store.ack_fanned_out(job_id, TOKEN)
+    stopped.store.record_child_results([ChildReport(job_id, name, "completed") for name in names])
+    calls = counted(monkeypatch, stopped.store)
+    results = stopped.flow.child_results(job_id)
+    assert calls == {"list_child_results": 1}
+    assert results.counts == ChildCounts(5, 5, 0, 0)
+    assert calls == {"list_child_results": 1}
+    assert [one.key for one in results.all()] == sorted(names, key=str.encode)
+    assert calls == {"list_child_results": 2}
+    assert [one.key for one in results.iter(page=2)] == sorted(names, key=str.encode)
+    assert calls == {"list_child_results": 5}
+
+
+def test_a_failure_wins_over_the_last_result_that_is_carried_with_it(stopped: Family) -> None:
+    """Whichever child ended first: one call brings both."""
+    stopped.flow.on_child_failure = "fail"
+    job_id = fan_out(stopped, 1, 2)
+    starter, relay, _ = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    run_child(stopped, stopped.child_id(job_id, 1))
+    run_child(stopped, stopped.child_id(job_id, 2), "ack_failed")
+    relay.look()
+    assert record(stopped.store, job_id).failed_reason == "child 2 failed"
+    assert stopped.flow.child_results(job_id).counts == ChildCounts(2, 1, 1, 0)
+
+
+def test_relays_that_carry_at_once_settle_a_parent_once(app: mq.App) -> None:
+    """Each of them reads the whole outbox; every report counts once."""
+    family = make_family(app)
+    children = range(60)
+    job_id = fan_out(family, *children)
+    starter, *_ = duties(app, family.store)
+    starter.start_children(job_id)
+    starter.look()
+    claimed = family.store.claim(["default"], ["square"], "all", 60_000, 100).jobs
+    family.store.exchange([("ack_completed", Ack(one.id, "all", b"")) for one in claimed], None)
+    relays = [duties(app, family.store)[1] for _ in range(4)]
+    start = threading.Barrier(len(relays))
+
+    def carry(relay: Relay) -> None:
+        start.wait(PROMPT_S)
+        relay.look()
+
+    threads = [threading.Thread(target=carry, args=(relay,)) for relay in relays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PROMPT_S)
+    assert family.store.peek_outbox() == []
+    assert state(family.store, job_id) == "waiting"
+    assert outcomes(family.store, job_id) == ["fanned-out"]
+    counts = family.store.list_child_results(job_id, 0).counts
+    assert counts == ChildCounts(len(children), len(children), 0, 0)
+    assert len(family.store.claim(["default"], ["total"], "again", 60_000, 5).jobs) == 1
 
 
 def test_children_that_nobody_started_are_started_by_the_sweep(
@@ -800,6 +893,9 @@ def test_the_report_of_a_nested_parent_is_carried_with_that_of_its_child(
     run_child(stopped, stopped.child_id(child, "x"), "ack_failed")
     relay.look()
     assert (state(stopped.store, child), state(stopped.store, above)) == ("failed", "waiting")
+    (found,) = stopped.flow.child_results(above).all()
+    assert isinstance(found.exit, codec.Defect)
+    assert (found.exit.kind, found.exit.message) == ("store", "child x failed")
 
 
 # Processes that are killed
@@ -839,7 +935,12 @@ def test_a_child_that_kills_its_workers_does_not_hold_its_parent_for_ever(
         assert total.await_result(job_id, timeout=40) == 0
     child = f"flow/default/{job_id}/0"
     assert (state(app.store, child), outcomes(app.store, child)) == ("failed", ["stalled"])
-    assert app.store.list_child_results(job_id, 0).counts == ChildCounts(1, 0, 1, 0)
+    assert total.flow is not None
+    results = total.flow.child_results(job_id)
+    assert results.counts == ChildCounts(1, 0, 1, 0)
+    (crashed,) = results.all()
+    assert isinstance(crashed.exit, codec.Defect)
+    assert (crashed.exit.kind, crashed.exit.message) == ("store", "stalls: 1, allowed: 0")
     app.close()
 
 
