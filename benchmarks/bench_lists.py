@@ -124,13 +124,14 @@ def counting_client(url: str) -> redis.Redis:
 
 
 class Watch:
-    """How long scripts of this prefix took, as the server tells it by its slow log."""
+    """How long scripts of a prefix took, as the server tells it by its slow log."""
 
     SETTINGS = ("slowlog-log-slower-than", "slowlog-max-len")
     LENGTH = 50_000
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, prefix: str = PREFIX) -> None:
         self._client = client
+        self._root = b"{%s" % prefix.encode()
         self._names = {script.sha.encode(): name for name, script in scripts.load_scripts().items()}
         self._last = -1
         self.seen: dict[str, list[float]] = {}
@@ -164,7 +165,7 @@ class Watch:
         times: dict[str, list[float]] = {}
         for entry in fresh:
             words = bytes(entry["command"]).split(b" ", 4)
-            if words[0] == b"EVALSHA" and words[3].startswith(b"{%s" % PREFIX.encode()):
+            if words[0] == b"EVALSHA" and words[3].startswith(self._root):
                 times.setdefault(self._names[words[1]], []).append(entry["duration"] / 1000)
         for name, spent in times.items():
             self.seen.setdefault(name, []).extend(spent)
@@ -463,10 +464,12 @@ def walk(store: Store, watch: Watch, limit: Limit, label: str, options: dict[str
 # A producer beside the work
 
 
-def produce(url: str, ready: Any, stop: Any, answer: Any) -> None:
+PRODUCED = Request(name=NAMES[0], queue="sync", payload=b"waiting".ljust(100))
+
+
+def produce(url: str, prefix: str, request: Request, ready: Any, stop: Any, answer: Any) -> None:
     """Enqueue one job after another until told to stop; answers the milliseconds of each."""
-    store = Store(url, prefix=PREFIX)
-    request = Request(name=NAMES[0], queue="sync", payload=b"waiting".ljust(100))
+    store = Store(url, prefix=prefix)
     store.enqueue(request)
     ready.set()
     took: list[float] = []
@@ -479,12 +482,14 @@ def produce(url: str, ready: Any, stop: Any, answer: Any) -> None:
 
 
 @contextlib.contextmanager
-def producer(url: str) -> Iterator[list[float]]:
+def producer(url: str, prefix: str = PREFIX, request: Request = PRODUCED) -> Iterator[list[float]]:
     """Run a producer in a process of its own; the list holds its latencies afterwards."""
     fresh = multiprocessing.get_context("spawn")
     ready, stop = fresh.Event(), fresh.Event()
     receive, answer = fresh.Pipe(duplex=False)
-    process = fresh.Process(target=produce, args=(url, ready, stop, answer), daemon=True)
+    process = fresh.Process(
+        target=produce, args=(url, prefix, request, ready, stop, answer), daemon=True
+    )
     process.start()
     took: list[float] = []
     try:
