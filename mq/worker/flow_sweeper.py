@@ -41,18 +41,20 @@ class FlowSweeper(Duty):
 
     A child that nobody is known to have enqueued is enqueued; one that has finished is reported;
     one that an operator removed is reported cancelled; one that runs is left alone. Each row waits
-    a full interval before it is looked into again, by whichever worker. Rows are dealt with in
-    batches, one for each store that children live in: one that is away holds up its own alone.
+    a full interval before it is looked into again, by any worker. Cancels do not wait for it:
+    the sweeper looks as often as an idle worker does. Rows are dealt with in batches, one for each
+    store that children live in: one that is away holds up its own alone.
 
     Args:
         app: knows the children's stores by name.
         store: the parents'.
-        options: the interval.
+        options: the intervals.
         streak: outages, as the other duties see them.
     """
 
     def __init__(self, app: App, store: Store, options: WorkerOptions, streak: Streak) -> None:
-        super().__init__("mq-flow-sweeper", "flow sweep", options.flow_ms, streak)
+        often_ms = min(options.flow_ms, options.poll_ms)
+        super().__init__("mq-flow-sweeper", "flow sweep", often_ms, streak)
         self._app = app
         self._store = store
         self._age_ms = options.flow_ms

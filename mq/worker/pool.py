@@ -149,6 +149,8 @@ class Worker:
         self.sweeper.requeued = self.fetcher.look
         self.starter = FlowStarter(app, self.store, self.options, streak)
         self.relay = Relay(app, self.store, self.options, streak)
+        flow_sweeper = FlowSweeper(app, self.store, self.options, streak)
+        self.relay.failures_carried = flow_sweeper.poke
         self.ticker = Ticker(self.store, app.schedule_sets, self.options, streak)
         self._upkeep: tuple[Duty, ...] = (
             self.sweeper,
@@ -156,7 +158,7 @@ class Worker:
             Pruner(self.store, self.options, streak),
             self.starter,
             self.relay,
-            FlowSweeper(app, self.store, self.options, streak),
+            flow_sweeper,
             self.ticker,
             Indexer(self.store, _declared(app, store), self.options, streak),
         )

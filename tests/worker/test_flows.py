@@ -14,7 +14,7 @@ import pytest
 from helpers import Processes, wait_until
 from servers import Server, ServerPool
 from transitions.seed import snapshot
-from worker.build import HERE, PROMPT_S, finished, outcomes, record, state, worker_of
+from worker.build import HERE, LONG, PROMPT_S, finished, outcomes, record, state, worker_of
 from worker.flow_jobs import define
 
 import mq
@@ -166,6 +166,22 @@ def test_a_failed_child_fails_its_parent_and_cancels_the_others(flow_app: mq.App
         assert finished(family.store, family.child_id(job_id, 1000)) == ["cancelled"]
     assert outcomes(family.store, job_id) == ["fanned-out", "failed"]
     assert family.flow.child_results(job_id).counts == ChildCounts(2, 0, 1, 1)
+
+
+@pytest.mark.parametrize("called_off_by", ["a failed child", "a cancel"])
+def test_children_that_are_called_off_need_not_wait_for_an_interval(
+    flow_app: mq.App, called_off_by: str
+) -> None:
+    """A failure is followed by a look at once, a cancel by the next look of an idle worker."""
+    family = make_family(flow_app, "fail")
+    options = {"flow_interval": LONG, "lock_duration": "2s", "stalled_interval": "0.3s"}
+    options["poll_interval"] = LONG if called_off_by == "a failed child" else "0.2s"
+    with worker_of(flow_app, concurrency=2, **options):
+        job_id = family.flow.enqueue([1000, 2] if called_off_by == "a cancel" else [1000, -1])
+        assert family.began.acquire(timeout=PROMPT_S)
+        if called_off_by == "a cancel":
+            family.flow.cancel(job_id)
+        assert finished(family.store, family.child_id(job_id, 1000)) == ["cancelled"]
 
 
 def test_a_failed_parent_that_is_retried_collects_and_does_not_fan_out(flow_app: mq.App) -> None:
@@ -333,7 +349,7 @@ def test_flows_nest_eight_deep(app: mq.App, depth: int, works: bool) -> None:
 @pytest.mark.parametrize("where", ["prefix", "server"])
 def test_children_may_live_in_another_store(one_server: Server, where: str) -> None:
     """Their worker carries the reports home, and their cancels are brought to them."""
-    url = one_server.url if where == "prefix" else "memory://flows-elsewhere"
+    url = one_server.url if where == "prefix" else "memory://"
     other = Store(url, prefix="other")
     app = mq.App(one_server.url, stores={"other": other})
     family = make_family(app, child_store="other")
