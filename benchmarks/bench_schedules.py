@@ -22,18 +22,17 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
 import redis
+from measuring import Limit, TimeUpError, Watch, heading, producer, row, spread
 
 import mq
-from mq import scripts
 from mq.errors import MQError
 from mq.records import Request, ScheduleRecord
 from mq.store import Store
@@ -42,46 +41,16 @@ PREFIX = "bench-schedules"
 NAME, QUEUE = "tick", "counted"
 LOCK_S, AWAY_S, SETTLE_S = 2, 5, 3
 ALONE_S = 3
+ABOVE_US = 300
+PRODUCED = Request(name="other", queue="others", payload=b"waiting".ljust(100))
 FRESH = multiprocessing.get_context("spawn")
 
 
-class TimeUpError(Exception):
-    """The limit given for the whole run is over."""
-
-
-class Limit:
-    """When the run has to end."""
-
-    def __init__(self, limit_s: float) -> None:
-        self._until = time.monotonic() + limit_s
-
-    def wait(self, predicate: Callable[[], bool], pause_s: float = 0.002) -> None:
-        """Wait until the predicate is true; raise when the limit is over."""
-        while not predicate():
-            if time.monotonic() > self._until:
-                raise TimeUpError
-            time.sleep(pause_s)
-
-
-# Tables
-
-
-def heading(title: str, *columns: str) -> None:
-    """Begin a table; a column is a text on the left, a number on the right when it ends in `:`."""
-    print(f"\n{title}\n\n| {' | '.join(column.rstrip(':') for column in columns)} |")
-    print(f"| {' | '.join('--:' if column.endswith(':') else '---' for column in columns)} |")
-
-
-def row(*cells: object) -> None:
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)
-
-
-def spread(took: Sequence[float]) -> list[str]:
-    """Return median, 99th percentile and maximum of milliseconds."""
-    if len(took) < 2:
-        return ["-"] * 3
-    p99 = statistics.quantiles(took, n=100, method="inclusive")[98]
-    return [f"{ms:.2f}" for ms in (statistics.median(took), p99, max(took))]
+def wait(limit: Limit, predicate: Callable[[], bool], pause_s: float = 0.002) -> None:
+    """Wait until the predicate is true; raise when the limit is over."""
+    while not predicate():
+        limit.check()
+        time.sleep(pause_s)
 
 
 # Processes
@@ -100,41 +69,6 @@ def work(url: str, ready: Any) -> None:
     )
     ready.set()
     worker.run()
-
-
-def produce(url: str, ready: Any, stop: Any, answer: Any) -> None:
-    """Enqueue one job after another until told to stop; answers when each began and its ms."""
-    store = Store(url, prefix=PREFIX)
-    request = Request(name="other", queue="others", payload=b"waiting".ljust(100))
-    store.enqueue(request)
-    ready.set()
-    took: list[tuple[float, float]] = []
-    while not stop.is_set():
-        began = time.perf_counter()
-        store.enqueue(request)
-        took.append((began, (time.perf_counter() - began) * 1000))
-        time.sleep(0.001)
-    answer.send(took)
-
-
-@contextlib.contextmanager
-def producer(url: str) -> Iterator[list[tuple[float, float]]]:
-    """Run a producer in a process of its own; the list holds its latencies afterwards."""
-    ready, stop = FRESH.Event(), FRESH.Event()
-    receive, answer = FRESH.Pipe(duplex=False)
-    process = FRESH.Process(target=produce, args=(url, ready, stop, answer), daemon=True)
-    process.start()
-    took: list[tuple[float, float]] = []
-    try:
-        if not ready.wait(30):
-            raise RuntimeError("the producer did not start")
-        yield took
-    finally:
-        stop.set()
-        if receive.poll(30):
-            took.extend(receive.recv())
-        process.join(10)
-        process.kill()
 
 
 @contextlib.contextmanager
@@ -156,47 +90,6 @@ def workers(url: str, number: int) -> Iterator[list[int]]:
         for process in started:
             process.join(10)
             process.kill()
-
-
-# The server's view
-
-
-class Watch:
-    """How long scripts of this prefix took, as the server tells it by its slow log."""
-
-    SETTINGS = ("slowlog-log-slower-than", "slowlog-max-len")
-    LENGTH, ABOVE_US = 100_000, 300
-
-    def __init__(self, client: redis.Redis) -> None:
-        self._client = client
-        self._names = {script.sha.encode(): name for name, script in scripts.load_scripts().items()}
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Note slow runs from here on; put the server's own settings back at the end."""
-        kept = {name: self._client.config_get(name)[name] for name in self.SETTINGS}
-        self._client.slowlog_reset()
-        self._client.config_set("slowlog-max-len", self.LENGTH)
-        self._client.config_set("slowlog-log-slower-than", self.ABOVE_US)
-        try:
-            yield
-        finally:
-            for name, value in kept.items():
-                self._client.config_set(name, value)
-
-    def read(self) -> dict[str, list[float]]:
-        """Return the milliseconds of each script that was noted."""
-        times: dict[str, list[float]] = {}
-        for entry in self._client.slowlog_get(self.LENGTH):
-            words = bytes(entry["command"]).split(b" ", 4)
-            if words[0] == b"EVALSHA" and words[3].startswith(b"{%s" % PREFIX.encode()):
-                times.setdefault(self._names[words[1]], []).append(entry["duration"] / 1000)
-        return times
-
-    def calls(self) -> int:
-        """Return how many scripts the server has run."""
-        stats = self._client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})
-        return int(stats["calls"])
 
 
 # All of it
@@ -223,28 +116,32 @@ def register(url: str, store: Store, number: int, at_ms: int) -> list[str]:
 
 @attrs.frozen
 class Pass:
-    """When what happened, by this process's monotonic clock, and how many scripts were run.
+    """How the occurrences were made.
 
     Args:
-        due_s: the instant of all occurrences.
-        half_s: half of them were made.
-        done_s: all of them were made.
+        half_s: seconds from their instant until half of them were made.
+        all_s: until all of them were.
         left: how many were not made when one worker was stopped.
-        calls: scripts run between the instant and the end of it.
+        stopped_s: when that was, by this process's monotonic clock.
+        calls: scripts run meanwhile, a producer's among them.
     """
 
-    due_s: float
     half_s: float
-    done_s: float
+    all_s: float
     left: int
+    stopped_s: float
     calls: int
 
 
+def scripts_run(client: redis.Redis) -> int:
+    """Return how many scripts the server has run."""
+    return int(client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
 def watch_pass(
-    store: Store, client: redis.Redis, watch: Watch, pids: list[int], due: tuple[int, int],
-    limit: Limit,
-) -> Pass:  # fmt: skip
-    """Stop one worker when a quarter is made; continue it when it was away for long enough."""
+    store: Store, client: redis.Redis, pid: int, due: tuple[int, int], limit: Limit
+) -> Pass:
+    """Stop one worker when a quarter is made, and go on until all are."""
     at_ms, number = due
 
     def left() -> int:
@@ -252,18 +149,15 @@ def watch_pass(
 
     while (wait_ms := at_ms - store.now_ms()) > 0:
         time.sleep(min(wait_ms, 100) / 1000)
-    due_s, calls = time.perf_counter(), watch.calls()
-    limit.wait(lambda: left() <= number * 3 // 4)
-    os.kill(pids[0], signal.SIGSTOP)
+    due_s, calls = time.perf_counter(), scripts_run(client)
+    wait(limit, lambda: left() <= number * 3 // 4)
+    os.kill(pid, signal.SIGSTOP)
     stopped_s, stopped_left = time.perf_counter(), left()
-    limit.wait(lambda: left() <= number // 2)
-    half_s = time.perf_counter()
-    limit.wait(lambda: left() == 0)
-    done_s, calls = time.perf_counter(), watch.calls() - calls
-    limit.wait(lambda: time.perf_counter() > stopped_s + AWAY_S, 0.1)
-    os.kill(pids[0], signal.SIGCONT)
-    time.sleep(SETTLE_S)
-    return Pass(due_s, half_s, done_s, stopped_left, calls)
+    wait(limit, lambda: left() <= number // 2)
+    half_s = time.perf_counter() - due_s
+    wait(limit, lambda: left() == 0)
+    all_s = time.perf_counter() - due_s
+    return Pass(half_s, all_s, stopped_left, stopped_s, scripts_run(client) - calls)
 
 
 def check(store: Store, keys: list[str], at_ms: int) -> None:
@@ -282,55 +176,51 @@ def check(store: Store, keys: list[str], at_ms: int) -> None:
 
 
 def report(
-    done: Pass, number: int, took: list[tuple[float, float]], alone_s: tuple[float, float],
+    done: Pass, number: int, alone: list[float], beside: list[float],
     scripts_ms: dict[str, list[float]],
 ) -> None:  # fmt: skip
-    spent_s = done.done_s - done.due_s
-    during = [began for began, _ in took if done.due_s <= began <= done.done_s]
     heading("Making the occurrences", "figure", "seen:")
-    row("until half was made, s", f"{done.half_s - done.due_s:.2f}")
-    row("until all were made, s", f"{spent_s:.2f}")
-    row("occurrences a second", f"{number / spent_s:,.0f}")
+    row("until half was made, s", f"{done.half_s:.2f}")
+    row("until all were made, s", f"{done.all_s:.2f}")
+    row("occurrences a second", f"{number / done.all_s:,.0f}")
     row("left when one worker was stopped", f"{done.left:,}")
     row("scripts an occurrence, the producer's left out",
-        f"{max(0, done.calls - len(during)) / number:.1f}")  # fmt: skip
+        f"{max(0, done.calls - len(beside)) / number:.1f}")  # fmt: skip
     heading("A producer's single enqueues (ms)", "while", "enqueues:", "p50:", "p99:", "max:")
-    for label, (begin, end) in (
-        ("nothing else happens", alone_s),
-        ("occurrences are made", (done.due_s, done.done_s)),
-    ):
-        inside = [ms for began, ms in took if begin <= began <= end]
-        row(label, f"{len(inside):,}", *spread(inside))
+    row("nothing else happens", f"{len(alone):,}", *spread(alone))
+    row("occurrences are made", f"{len(beside):,}", *spread(beside))
     heading(
-        f"Scripts over {Watch.ABOVE_US / 1000} ms (ms)",
+        f"Scripts over {ABOVE_US / 1000} ms (ms)",
         "script", "noted:", "median:", "p99:", "worst:", "over 5 ms:",
     )  # fmt: skip
     for name, spent in sorted(scripts_ms.items()):
-        worst = f"{max(spent):.2f}"
-        row(name, f"{len(spent):,}", *spread(spent)[:2], worst, sum(ms > 5 for ms in spent))
+        row(name, f"{len(spent):,}", *spread(spent), sum(ms > 5 for ms in spent))
 
 
 def run(url: str, number: int, processes: int, limit: Limit) -> None:
     client = redis.Redis.from_url(url)
-    store, watch = Store(url, prefix=PREFIX), Watch(client)
+    store, watch = Store(url, prefix=PREFIX), Watch(client, PREFIX)
     with contextlib.ExitStack() as ends:
         ends.callback(store.destroy)
         store.destroy()
         pids = ends.enter_context(workers(url, processes))
         # Time enough to register them all, and for every worker to see when they fall due.
-        at_ms = store.now_ms() + 1000 * (ALONE_S + 4) + number * 2
+        at_ms = store.now_ms() + 1000 * (ALONE_S + 5) + number * 2
         keys = register(url, store, number, at_ms)
         if store.now_ms() > at_ms - 1000 * (ALONE_S + 2):
             sys.exit("bench_schedules: registering took too long; name fewer --schedules")
-        ends.enter_context(watch.running())
-        with producer(url) as took:
-            began_s = time.perf_counter()
+        ends.enter_context(watch.settings_kept())
+        with producer(url, PRODUCED, PREFIX) as alone:
             time.sleep(ALONE_S)
-            alone_s = (began_s, time.perf_counter())
-            done = watch_pass(store, client, watch, pids, (at_ms, number), limit)
+        watch.above(ABOVE_US)
+        with producer(url, PRODUCED, PREFIX) as beside:
+            done = watch_pass(store, client, pids[0], (at_ms, number), limit)
         found = watch.read()
+        wait(limit, lambda: time.perf_counter() > done.stopped_s + AWAY_S, 0.1)
+        os.kill(pids[0], signal.SIGCONT)
+        time.sleep(SETTLE_S)
         check(store, keys, at_ms)
-        report(done, number, took, alone_s, found)
+        report(done, number, alone, beside, found)
 
 
 def main() -> None:

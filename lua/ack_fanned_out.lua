@@ -23,6 +23,8 @@ return ack_all(function(job, item)
   local set = { 'flow', 'collect' }
   if job.cancel_requested then
     abandon_children(job.id)
+    -- Nobody was ever told of these children, so none of them is on its way.
+    if first then write_later('UNLINK', unstarted_key(job.id)) end
     local worker = worker_of(job, item)
     for _, value in ipairs(counted(job)) do set[#set + 1] = value end
     return land_cancelled(job, set, let_go(job, set, 'cancelled'), worker)

@@ -1,12 +1,13 @@
 -- Script:  flow_sweep_work
--- Version: 1
+-- Version: 2
 -- Args:    now pending_age_ms limit
 -- Moves:   - (hands out rows that need a look, and does nothing to their jobs)
--- Returns: ok, then for each row: parent, key, owed | unstarted | started, row
+-- Returns: ok, then for each row: parent, key, owed | owed_unstarted | unstarted | started, row
 -- Events:  -
 --
 -- Atomic because a row that is handed out waits a full age again: sweepers share the work without a lock, it
--- rotates, and a row whose child cannot be reached holds up no other. Cancels that are owed come first.
+-- rotates, and a row whose child cannot be reached holds up no other. Cancels that are owed come first;
+-- such a row is told as unstarted once: who was about to enqueue its child has had a full age when it comes again.
 -- include: clock
 -- include: job
 -- include: meta
@@ -38,7 +39,9 @@ local function hand_out(registry, set, before, again, word_of)
   end
 end
 
-hand_out(OWING_KEY, owed_key, NOW, NOW + age, function() return 'owed' end)
+hand_out(OWING_KEY, owed_key, NOW, NOW + age, function(id, child)
+  return redis.call('ZREM', unstarted_key(id), child) == 1 and 'owed_unstarted' or 'owed'
+end)
 hand_out(FLOWS_KEY, pending_key, NOW - age, NOW, function(id, child)
   return redis.call('ZSCORE', unstarted_key(id), child) and 'unstarted' or 'started'
 end)

@@ -1,17 +1,18 @@
 -- Script:  record_child_results
 -- Version: 2
--- Args:    now (parent key outcome has_exit exit)*
+-- Args:    now nonce repeated (parent key outcome has_exit exit)*
 -- Moves:   waiting-children -> waiting, waiting-children -> failed
--- Returns: ok, number of parents settled, then for each report: applied | ignored
+-- Returns: ok, then for each report: applied | ignored
 -- Events:  wake, done (awaited parents that failed)
 --
 -- Atomic because the last report and the settling of its parent are one step: of any number of relays one
 -- settles it, once. All rows of a call are written first, so a call that brings a failure and the last
--- result settles as failed. A child's first report stands; later and unknown ones are ignored.
+-- result settles as failed. A child's first report stands; later and unknown ones are ignored. A call sent
+-- again because its reply was lost finds what it did by its nonce, a character for each report.
 -- include: finish
 -- include: flow
 local parents, list, known = {}, {}, {}
-for i = 2, #ARGV, 5 do
+for i = 4, #ARGV, 5 do
   if not known[ARGV[i]] then
     known[ARGV[i]] = true
     parents[#parents + 1] = ARGV[i]
@@ -21,8 +22,15 @@ end
 local _, refusal = open_store(queues_of(list))
 if refusal then return refusal end
 
-local failed_child, touched, reply, settled = {}, {}, { 'ok', '0' }, 0
-for i = 2, #ARGV, 5 do
+local before = ARGV[3] == '1' and redis.call('GET', answered_key(ARGV[2]))
+if before then
+  local reply = { 'ok' }
+  for letter in string.gmatch(before, '.') do reply[#reply + 1] = letter == 'a' and 'applied' or 'ignored' end
+  return reply
+end
+
+local failed_child, touched, reply, letters = {}, {}, { 'ok' }, ''
+for i = 4, #ARGV, 5 do
   local id, key, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local job = load_job(id)
   local open = job and job.flow and redis.call('ZREM', pending_key(id), key) == 1
@@ -35,6 +43,7 @@ for i = 2, #ARGV, 5 do
     if outcome == 'failed' and not failed_child[id] then failed_child[id] = key end
   end
   reply[#reply + 1] = open and 'applied' or 'ignored'
+  letters = letters .. (open and 'a' or '-')
 end
 
 -- At most 40 bytes of a key, no character cut in two: the reason stays short on the record.
@@ -45,7 +54,8 @@ local function shortened(key)
 end
 
 local function fail(job, key)
-  local set = { 'failed_reason', 'child ' .. shortened(key) .. ' failed' }
+  job.failed_reason = 'child ' .. shortened(key) .. ' failed'
+  local set = { 'failed_reason', job.failed_reason }
   abandon_children(job.id)
   append_run(job, set, 'failed', nil, nil, nil)
   finish(job, 'failed', set, {})
@@ -56,15 +66,14 @@ for _, id in ipairs(parents) do
   if touched[id] and job.state == 'waiting-children' then
     if failed_child[id] and redis.call('HGET', flow_key(id), 'mode') == 'fail' then
       fail(job, failed_child[id])
-      settled = settled + 1
     elseif redis.call('EXISTS', pending_key(id)) == 0 then
       redis.call('ZREM', FLOWS_KEY, id)
       job.seq = next_seq()
       move(job, 'waiting', { 'seq', job.seq })
-      settled = settled + 1
     end
   end
 end
 apply_moves()
-reply[2] = text(settled)
+-- A call that changed nothing has nothing to recognise: its repeat is judged anew.
+if string.find(letters, 'a', 1, true) then redis.call('SET', answered_key(ARGV[2]), letters, 'PX', '60000') end
 return reply

@@ -26,8 +26,9 @@ local function recover(job)
   set[#set + 1] = 'stalled_count'
   set[#set + 1] = text(stalls)
   if stalls > max_stalled then
+    job.failed_reason = 'stalls: ' .. text(stalls) .. ', allowed: ' .. text(max_stalled)
     set[#set + 1] = 'failed_reason'
-    set[#set + 1] = 'stalls: ' .. text(stalls) .. ', allowed: ' .. text(max_stalled)
+    set[#set + 1] = job.failed_reason
     finish(job, 'failed', set, unset)
     return 'failed'
   end

@@ -25,7 +25,7 @@ from mq.unrecoverable import MARK
 _SUCCESS, _FAILURE, _DEFECT = "success", "failure", "defect"
 _FIX = "make it an attrs or dataclass exception"
 
-DefectKind = Literal["raised", "timeout", "undecodable", "unencodable", "exited"]
+DefectKind = Literal["raised", "timeout", "undecodable", "unencodable", "exited", "store"]
 _KINDS: tuple[DefectKind, ...] = typing.get_args(DefectKind)
 
 
@@ -51,7 +51,8 @@ class Defect:
         type: type path of the error.
         message: its text.
         traceback: the formatted traceback, or the stack of a run that did not end.
-        kind: who found it: a handler's own TimeoutError is `raised`, the runtime's limit `timeout`.
+        kind: who found it: a handler's own TimeoutError is `raised`, the runtime's limit `timeout`,
+            and `store` is a child of a flow that no handler's exit ended.
     """
 
     type: str

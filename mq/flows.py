@@ -146,7 +146,9 @@ class ChildOutcome:
     Args:
         key: its key.
         outcome: completed, failed or cancelled; pending in a parent that has not settled.
-        exit: `Success`, `Failure` or `Defect`, decoded; None for one without.
+        exit: `Success`, `Failure` or `Defect`, decoded; None for one without. A child that the
+            store failed, because its workers died or a child of its own failed, has a `Defect` of
+            kind `store` that says so.
     """
 
     key: str
@@ -309,9 +311,25 @@ class Flow(Generic[P, R]):
         return self.results_of(self.parent.store, job_id)
 
 
-def report_of(parent: str, child_outcome: str, exit_: bytes | None) -> tuple[str, ChildReport]:
+def report_of(
+    parent: str, child_outcome: str, exit_: bytes | None, reason: str = ""
+) -> tuple[str, ChildReport]:
     """Return the store a report goes to, by name, and the report."""
     from mq.store.families import ChildReport
 
     ref = ParentRef.decode(parent)
-    return ref.store, ChildReport(ref.job_id, ref.key, child_outcome, exit_)
+    told = exit_told(child_outcome, exit_, reason)
+    return ref.store, ChildReport(ref.job_id, ref.key, child_outcome, told)
+
+
+def exit_told(outcome: str, exit_: bytes | None, reason: str | None) -> bytes | None:
+    """Return what a parent is told as its child's exit.
+
+    A child that the store failed has none: its workers died, or a child of its own failed. Its
+    parent reads a defect that says so.
+    """
+    if exit_ is None and outcome == "failed" and reason:
+        from mq import codec
+
+        return codec.encode_defect("mq.errors.JobFailedError", reason, kind="store")
+    return exit_

@@ -4,12 +4,12 @@
 -- include: move
 
 -- Settles a parent's open rows as cancelled in one step, however many there are: the set of pending rows
--- becomes the set of those whose cancel is owed. The sweeper delivers them.
+-- becomes the set of those whose cancel is owed. The sweeper delivers them. The set of unstarted rows stays:
+-- somebody may be about to enqueue those children, and a cancel would come before them.
 local function abandon_children(id)
   redis.call('ZREM', FLOWS_KEY, id)
   if redis.call('EXISTS', pending_key(id)) == 0 then return end
   write_later('RENAME', pending_key(id), owed_key(id))
-  write_later('UNLINK', unstarted_key(id))
   write_later('ZADD', OWING_KEY, NOW_TEXT, id)
 end
 

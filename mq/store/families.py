@@ -7,6 +7,7 @@ from typing import Literal
 
 import attrs
 
+from mq import ids
 from mq.records import Ack
 from mq.store.refusals import refused
 from mq.store.running import Running
@@ -105,8 +106,10 @@ class SweepRow:
     Args:
         parent: id of the parent.
         key: the child's key.
-        kind: `owed`, its cancel is to be delivered; `unstarted`, nobody is known to have enqueued
-            it; `started`, it was enqueued and has not been reported for long.
+        kind: `owed`, its cancel is to be delivered; `owed_unstarted`, that too, and somebody may be
+            about to enqueue it: when it is not there the row comes again after a full age, as
+            `owed`; `unstarted`, nobody is known to have enqueued it; `started`, it was enqueued and
+            has not been reported for long.
         row: its store and request, encoded.
     """
 
@@ -126,6 +129,7 @@ class OutboxEntry:
         child: id of the child.
         outcome: completed, failed or cancelled.
         exit: the child's exit, None without one.
+        reason: why the store failed it, empty when it did not.
     """
 
     id: str
@@ -133,6 +137,7 @@ class OutboxEntry:
     child: str
     outcome: str
     exit: bytes | None
+    reason: str = ""
 
 
 class Families(Running):
@@ -173,11 +178,12 @@ class Families(Running):
         """
         answers: list[bool] = []
         for start in range(0, len(reports), REPORT_BATCH):
-            args: list[Argument] = [self._now()]
+            args: list[Argument] = []
             for one in reports[start : start + REPORT_BATCH]:
                 exit_ = b"" if one.exit is None else one.exit
                 args += (one.parent, one.key, one.outcome, int(one.exit is not None), exit_)
-            words = self._caller.call("record_child_results", *args)[2:]
+            before: list[Argument] = [self._now(), ids.new_nonce()]
+            words = self._caller.call_told("record_child_results", before, args)[1:]
             answers += (word == b"applied" for word in words)
         return answers
 
@@ -215,21 +221,25 @@ class Families(Running):
         return found
 
     def flow_sweep_work(self, pending_age_ms: int, limit: int = SWEEP_ROWS) -> list[SweepRow]:
-        """Hand out rows that need a look; one that is handed out waits a full age again."""
+        """Hand out rows that need a look; one that is handed out waits a full age again.
+
+        A call whose reply was lost is no exception: its repeat hands out the rows that come next,
+        and those of the lost reply come again after a full age.
+        """
         flat = self._caller.call("flow_sweep_work", self._now(), pending_age_ms, limit)[1:]
         return [
             SweepRow(flat[at].decode(), flat[at + 1].decode(), flat[at + 2].decode(), flat[at + 3])
             for at in range(0, len(flat), 4)
         ]
 
-    def mark_children_delivered(self, job_id: str, keys: Sequence[str]) -> int:
-        """Note that the cancels of these children have reached their stores; how many were owed."""
-        delivered = 0
+    def mark_children_delivered(self, job_id: str, keys: Sequence[str]) -> None:
+        """Note that the cancels of these children have reached their stores.
+
+        A child whose cancel is not owed is ignored.
+        """
         for start in range(0, len(keys), CHILDREN_PAGE):
             batch = keys[start : start + CHILDREN_PAGE]
-            reply = self._caller.call("mark_children_delivered", self._now(), job_id, *batch)
-            delivered += int(reply[1])
-        return delivered
+            self._caller.call("mark_children_delivered", self._now(), job_id, *batch)
 
     def peek_outbox(self, limit: int = OUTBOX_PAGE, after: str | None = None) -> list[OutboxEntry]:
         """Return reports that wait, oldest first; `after` may be an entry that is gone."""
@@ -241,17 +251,16 @@ class Families(Running):
                 flat[at + 2].decode(),
                 flat[at + 3].decode(),
                 flat[at + 5] if flat[at + 4] == b"1" else None,
+                flat[at + 6].decode(errors="replace"),
             )
-            for at in range(0, len(flat), 6)
+            for at in range(0, len(flat), 7)
         ]
 
-    def delete_outbox(self, entries: Sequence[str]) -> int:
-        """Delete reports that were carried, and return how many; unknown ids are ignored."""
-        deleted = 0
+    def delete_outbox(self, entries: Sequence[str]) -> None:
+        """Delete reports that were carried; unknown ids are ignored."""
         for start in range(0, len(entries), CHILDREN_PAGE):
             batch = entries[start : start + CHILDREN_PAGE]
-            deleted += int(self._caller.call("delete_outbox", self._now(), *batch)[1])
-        return deleted
+            self._caller.call("delete_outbox", self._now(), *batch)
 
     def ack_fanned_out(self, job_id: str, token: str, *, worker: str = "") -> str:
         """End the first phase of a flow parent: it parks until its children are reported.

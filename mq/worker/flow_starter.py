@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from typing import TYPE_CHECKING
 
+from mq.errors import StoreError
 from mq.flows import decode_row
+from mq.records import Request
 from mq.states import JobState
 from mq.store import Store
 from mq.store.families import ChildRow
@@ -16,6 +19,8 @@ from mq.worker.outage import Streak
 
 if TYPE_CHECKING:
     from mq.app import App
+
+log = logging.getLogger("mq.worker")
 
 
 class FlowStarter(Duty):
@@ -53,7 +58,13 @@ class FlowStarter(Duty):
                 except queue.Empty:
                     return
                 self.done += 1
-                self._start(job_id)
+                try:
+                    self._start(job_id)
+                except StoreError:
+                    raise
+                except Exception:
+                    # One that cannot be enqueued must not end the thread that starts all others.
+                    log.exception("children of %s are left to the flow sweeper", job_id)
 
     def _start(self, job_id: str) -> None:
         started: list[ChildRow] = []
@@ -73,18 +84,21 @@ def call_off_if_settled(app: App, store: Store, parent: str, rows: list[ChildRow
     """
     if not rows or store.get_states([parent]) == [JobState.WAITING_CHILDREN]:
         return
-    for row in rows:
-        child = decode_row(row.key, row.row)
-        if child.request.id is not None:
-            app.store_named(child.store).steer("cancel_request", [child.request.id])
+    for name, requests in _by_store(rows).items():
+        ids = [request.id for request in requests if request.id is not None]
+        app.store_named(name).steer("cancel_request", ids)
 
 
 def enqueue_children(app: App, rows: list[ChildRow]) -> None:
     """Enqueue children into their stores, each store's in one call."""
-    by_store: dict[str, list[ChildRow]] = {}
-    children = [decode_row(row.key, row.row) for row in rows]
-    for child in children:
-        by_store.setdefault(child.store, [])
-    for name in by_store:
-        requests = [child.request for child in children if child.store == name]
+    for name, requests in _by_store(rows).items():
         app.store_named(name).enqueue_many(requests)
+
+
+def _by_store(rows: list[ChildRow]) -> dict[str, list[Request]]:
+    """Return the children's requests by the names of their stores."""
+    requests: dict[str, list[Request]] = {}
+    for row in rows:
+        child = decode_row(row.key, row.row)
+        requests.setdefault(child.store, []).append(child.request)
+    return requests

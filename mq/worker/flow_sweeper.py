@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import attrs
+
 from mq.errors import DefinitionError, StoreError
-from mq.flows import decode_row
-from mq.records import Child
+from mq.flows import decode_row, exit_told
 from mq.store import Store
 from mq.store.families import ChildReport, ChildRow, SweepRow
 from mq.worker.duty import Duty
@@ -21,74 +23,162 @@ if TYPE_CHECKING:
 log = logging.getLogger("mq.worker")
 
 
+@attrs.frozen
+class Case:
+    """A row that was handed out, and whom it is about.
+
+    Args:
+        row: as it was handed out.
+        job_id: the child's id.
+    """
+
+    row: SweepRow
+    job_id: str
+
+
 class FlowSweeper(Duty):
     """Looks into rows that are open for an interval, and into cancels that are owed.
 
     A child that nobody is known to have enqueued is enqueued; one that has finished is reported;
     one that an operator removed is reported cancelled; one that runs is left alone. Each row waits
-    a full interval before it is looked into again, by whichever worker.
+    a full interval before it is looked into again, by any worker. Cancels do not wait for it:
+    the sweeper looks as often as an idle worker does. Rows are dealt with in batches, one for each
+    store that children live in: one that is away holds up its own alone.
 
     Args:
         app: knows the children's stores by name.
         store: the parents'.
-        options: the interval.
+        options: the intervals.
         streak: outages, as the other duties see them.
     """
 
     def __init__(self, app: App, store: Store, options: WorkerOptions, streak: Streak) -> None:
-        super().__init__("mq-flow-sweeper", "flow sweep", options.flow_ms, streak)
+        often_ms = min(options.flow_ms, options.poll_ms)
+        super().__init__("mq-flow-sweeper", "flow sweep", often_ms, streak)
         self._app = app
         self._store = store
         self._age_ms = options.flow_ms
 
     def look(self) -> None:
         """Do what there is to do now, in bounded calls."""
+        # A store that does not answer is asked once a look, not once a batch: each time takes as
+        # long as a call is repeated for, and rows of other stores come behind.
+        away: set[str] = set()
         while not self._stop_asked.is_set():
             rows = self._store.flow_sweep_work(self._age_ms)
             if not rows:
                 return
-            for row in rows:
-                try:
-                    self._settle_row(row, decode_row(row.key, row.row))
-                except (DefinitionError, StoreError) as error:
-                    log.warning("child %s of %s waits: %s", row.key, row.parent, error)
-                except Exception:
-                    log.exception("child %s of %s cannot be looked into", row.key, row.parent)
+            for name, cases in _by_store(rows).items():
+                if name not in away and not self._attend(name, cases):
+                    away.add(name)
 
-    def _settle_row(self, row: SweepRow, child: Child) -> None:
-        job_id = child.request.id
-        assert job_id is not None
-        store = self._app.store_named(child.store)
-        if row.kind == "owed":
-            # Cancelled, flagged, finished or not there: in each case nothing more is owed.
-            store.steer("cancel_request", [job_id])
-            self._store.mark_children_delivered(row.parent, [row.key])
-            return
-        if row.kind == "unstarted":
-            rows = [ChildRow(row.key, row.row)]
-            enqueue_children(self._app, rows)
-            self._store.next_children(row.parent, [row.key], limit=0)
-            call_off_if_settled(self._app, self._store, row.parent, rows)
-        record = store.get_job(job_id)
+    def _attend(self, name: str, cases: list[Case]) -> bool:
+        """Deal with the children of one store; False when it cannot be reached."""
+        try:
+            self._settle(self._app.store_named(name), cases)
+        except (DefinitionError, StoreError) as error:
+            if self._stop_asked.is_set():
+                return False
+            one, more = cases[0].row, len(cases) - 1
+            also = f" and {more} more" if more else ""
+            log.warning("child %s of %s%s waits: %s", one.key, one.parent, also, error)
+            return False
+        except Exception:
+            if len(cases) > 1:  # one of them is to blame, and the others are not to wait for it
+                return all(self._attend(name, [one]) for one in cases)
+            row = cases[0].row
+            log.exception("child %s of %s cannot be looked into", row.key, row.parent)
+        return True
+
+    def _settle(self, store: Store, cases: list[Case]) -> None:
+        by_kind: dict[str, list[Case]] = {}
+        for one in cases:
+            by_kind.setdefault(one.row.kind, []).append(one)
+        owed = by_kind.get("owed", []) + by_kind.get("owed_unstarted", [])
+        unstarted = by_kind.get("unstarted", [])
+        if owed:
+            self._deliver(store, owed)
+        if unstarted:
+            self._enqueue(unstarted)
+        still_open = unstarted + by_kind.get("started", [])
+        if reports := _reports_of(store, still_open):
+            self._store.record_child_results(reports)
+
+    def _deliver(self, store: Store, cases: list[Case]) -> None:
+        answers = store.steer("cancel_request", [one.job_id for one in cases])
+        delivered = [
+            one.row
+            for one, (word, _) in zip(cases, answers, strict=True)
+            # Cancelled, flagged, finished or gone: nothing more is owed. One that was on its way
+            # when its parent settled may come yet, so its row is left to be handed out again.
+            if (one.row.kind, word) != ("owed_unstarted", "not_found")
+        ]
+        for parent, rows in _by_parent(delivered).items():
+            self._store.mark_children_delivered(parent, [row.key for row in rows])
+
+    def _enqueue(self, cases: list[Case]) -> None:
+        by_parent = _by_parent([one.row for one in cases])
+        enqueue_children(self._app, [row for rows in by_parent.values() for row in rows])
+        for parent, rows in by_parent.items():
+            self._store.next_children(parent, [row.key for row in rows], limit=0)
+            call_off_if_settled(self._app, self._store, parent, rows)
+
+
+def _by_store(rows: Sequence[SweepRow]) -> dict[str, list[Case]]:
+    """Return the rows by the store their children live in; one that cannot be read is told."""
+    cases: dict[str, list[Case]] = {}
+    for row in rows:
+        try:
+            child = decode_row(row.key, row.row)
+            if not isinstance(child.request.id, str):
+                raise TypeError(f"its request has the id {child.request.id!r}")
+            cases.setdefault(child.store, []).append(Case(row, child.request.id))
+        except Exception:
+            log.exception("child %s of %s cannot be looked into", row.key, row.parent)
+    return cases
+
+
+def _by_parent(rows: Sequence[SweepRow]) -> dict[str, list[ChildRow]]:
+    found: dict[str, list[ChildRow]] = {}
+    for row in rows:
+        found.setdefault(row.parent, []).append(ChildRow(row.key, row.row))
+    return found
+
+
+def _reports_of(store: Store, cases: Sequence[Case]) -> list[ChildReport]:
+    """Return the reports of those children that have finished or are gone."""
+    reports, gone = [], {}
+    states = store.get_states([one.job_id for one in cases]) if cases else []
+    for one, state in zip(cases, states, strict=True):
+        if state is not None and not state.finished:
+            continue
+        record = store.get_job(one.job_id) if state else None
         if record is None:
-            report = _left_behind(store, row, job_id)
+            gone[one.job_id] = one.row
         elif record.state.finished:
-            report = ChildReport(row.parent, row.key, record.state.value, record.exit)
-        else:
-            return
-        self._store.record_child_results([report])
+            row = one.row
+            told = exit_told(record.state.value, record.exit, record.failed_reason)
+            reports.append(ChildReport(row.parent, row.key, record.state.value, told))
+    return reports + _left_behind(store, gone)
 
 
-def _left_behind(store: Store, row: SweepRow, job_id: str) -> ChildReport:
-    """Return the report of a child that is gone: its own, when it left one, else cancelled.
+def _left_behind(store: Store, gone: dict[str, SweepRow]) -> list[ChildReport]:
+    """Return the reports of children that are gone: their own, when they left one, else cancelled.
 
     A policy may remove a child in its own ack. Its report is then in the outbox, or has been
     carried, and whatever comes behind is ignored.
     """
+    reports = {
+        job_id: ChildReport(row.parent, row.key, "cancelled") for job_id, row in gone.items()
+    }
     after: str | None = None
-    while entries := store.peek_outbox(after=after):
+    left = set(gone)
+    while left and (entries := store.peek_outbox(after=after)):
         for entry in entries:
-            if entry.child == job_id:
-                return ChildReport(row.parent, row.key, entry.outcome, entry.exit)
+            if entry.child in left:
+                left.discard(entry.child)
+                row = gone[entry.child]
+                told = exit_told(entry.outcome, entry.exit, entry.reason)
+                reports[entry.child] = ChildReport(row.parent, row.key, entry.outcome, told)
         after = entries[-1].id
-    return ChildReport(row.parent, row.key, "cancelled")
+    return list(reports.values())

@@ -71,7 +71,8 @@ class WorkerOptions:
         flow_ms: interval of the flow sweep, the age at which it looks into an open row, and longest
             a report waits to be carried.
         history_ms: interval of pruning, of the sweep of dedup windows, and of metadata back-fills.
-        poll_ms: longest an idle worker waits before it looks by itself; wake-ups are pushed.
+        poll_ms: longest an idle worker waits before it looks by itself; wake-ups are pushed. It
+            looks as often for cancels that flows owe.
         shutdown_grace_ms: how long a stop waits for running jobs before it gives them back.
         max_strays: how many threads of unresponsive handlers may be left behind before the worker
             drains and exits; as many as `concurrency` by default.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mq.errors import DefinitionError, StoreError
@@ -41,6 +42,9 @@ class Relay(Duty):
         self._looking = threading.Lock()
         self.done = 0
 
+    failures_carried: Callable[[], None] = staticmethod(lambda: None)
+    """Called when children that failed were reported: a parent may owe cancels for it."""
+
     def look(self) -> None:
         """Carry everything there is now; what cannot be carried holds up nothing else."""
         after: str | None = None
@@ -58,7 +62,7 @@ class Relay(Duty):
         by_store: dict[str, list[tuple[str, ChildReport]]] = {}
         for entry in entries:
             try:
-                name, report = report_of(entry.parent, entry.outcome, entry.exit)
+                name, report = report_of(entry.parent, entry.outcome, entry.exit, entry.reason)
             except ValueError:
                 log.warning("report %s names no parent (%r); it is dropped", entry.id, entry.parent)
                 carried.append(entry.id)
@@ -71,6 +75,8 @@ class Relay(Duty):
                 self._complain(name, error)
                 continue
             self._complained.discard(name)
+            if any(report.outcome == "failed" for _, report in reports):
+                self.failures_carried()
             carried += (entry_id for entry_id, _ in reports)
         self.done += len(carried)
         self._store.delete_outbox(carried)

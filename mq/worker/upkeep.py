@@ -41,6 +41,8 @@ class Upkeep:
         self.sweeper = StallSweeper(store, options, streak)
         self.starter = FlowStarter(app, store, options, streak)
         self.relay = Relay(app, store, options, streak)
+        flow_sweeper = FlowSweeper(app, store, options, streak)
+        self.relay.failures_carried = flow_sweeper.poke
         self.ticker = Ticker(store, app.schedule_sets, options, streak)
         self.duties: tuple[Duty, ...] = (
             self.sweeper,
@@ -48,7 +50,7 @@ class Upkeep:
             Pruner(store, options, streak),
             self.starter,
             self.relay,
-            FlowSweeper(app, store, options, streak),
+            flow_sweeper,
             self.ticker,
             Indexer(store, keys, options, streak),
         )

@@ -295,6 +295,21 @@ FAMILIES: dict[str, Verb] = {
     "next_children": lambda s: s.next_children("parked", ["a"]),
     "list_child_results": lambda s: s.list_child_results("owes"),
     "peek_outbox": lambda s: s.peek_outbox(),
+    "record_child_results": lambda s: s.record_child_results(
+        [
+            ChildReport("parked", "a", "completed", b"r"),
+            ChildReport("parked", "a", "failed"),
+            ChildReport("fails-fast", "a", "failed", b"e"),
+            ChildReport("nobody", "a", "failed"),
+            ChildReport("parked", "b", "cancelled"),
+            ChildReport("owes", "b", "completed"),
+        ]
+    ),
+    "record_child_results that come too late": lambda s: s.record_child_results(
+        [ChildReport("owes", "a", "completed", b"r"), ChildReport("nobody", "a", "failed")]
+    ),
+    "mark_children_delivered": lambda s: s.mark_children_delivered("owes", ["a", "b", "c"]),
+    "delete_outbox": lambda s: s.delete_outbox([one.id for one in s.peek_outbox()]),
     "upsert_schedule": lambda s: s.upsert_schedule(SCHEDULE),
     "upsert_schedule again": lambda s: s.upsert_schedule(attrs.evolve(SCHEDULE, key="due")),
     "upsert_schedule anew": lambda s: s.upsert_schedule(
@@ -365,16 +380,8 @@ def _before_each_call(
 
 
 CARRIED: dict[str, Verb] = {
-    "record_child_results": lambda s: s.record_child_results(
-        [
-            ChildReport("parked", "a", "completed", b"r"), ChildReport("parked", "b", "cancelled"),
-            ChildReport("fails-fast", "a", "failed", b"e"), ChildReport("nobody", "a", "failed"),
-        ]
-    ),
-    "mark_children_delivered": lambda s: s.mark_children_delivered("owes", ["a", "b"]),
-    "delete_outbox": lambda s: s.delete_outbox([one.id for one in s.peek_outbox()]),
     "prune": lambda s: s.prune(),
-}  # fmt: skip
+}
 """What is taken away step by step: a repeat finds it done, and only tells less of it."""
 
 
@@ -478,6 +485,24 @@ def test_a_window_sweep_whose_reply_is_lost_deletes_once(proxy: Proxy, clock: Fa
     store.close()
 
 
+def test_a_flow_sweep_whose_reply_is_lost_hands_out_the_rows_that_come_next(
+    proxy: Proxy, clock: FakeClock
+) -> None:
+    """Those of the lost reply come again after a full age; none is left out for good."""
+    store = _refill(_store(proxy.url, "faulty", clock))
+    clock.advance(LOCK_MS)
+    proxy.swallow_next_reply("close")
+    handed = [(one.parent, one.key) for one in store.flow_sweep_work(LOCK_MS, 3)]
+    assert len(handed) == 3
+    clock.advance(LOCK_MS)
+    again = [(one.parent, one.key) for one in store.flow_sweep_work(LOCK_MS)]
+    assert sorted(again) == [
+        (parent, key) for parent in ("fails-fast", "owes", "parked") for key in ("a", "b")
+    ]
+    assert violations(store) == []
+    store.close()
+
+
 def test_a_backfill_whose_replies_are_lost_ends_at_the_same_index(
     proxy: Proxy, real_server: Server, clock: FakeClock
 ) -> None:
@@ -508,8 +533,13 @@ def meanwhile(
     """Runs a verb that loses its first reply, and something else before it is sent again."""
     opened: list[Store] = []
 
-    def run(verb: Verb, act: Callable[[Store], object]) -> tuple[Store, Any]:
+    def run(
+        verb: Verb,
+        act: Callable[[Store], object],
+        prepare: Callable[[Store], object] = lambda _: None,
+    ) -> tuple[Store, Any]:
         faulty = _store(proxy.url, "faulty", clock)
+        prepare(faulty)
         other = Store(real_server.url, prefix="faulty", clock=clock)
         opened.extend((faulty, other))
         repeat, acted = faulty._caller.repeat, []
@@ -534,7 +564,7 @@ def meanwhile(
         store.close()
 
 
-Meanwhile = Callable[[Verb, Callable[[Store], object]], tuple[Store, Any]]
+Meanwhile = Callable[..., tuple[Store, Any]]
 
 
 def _run_all(store: Store) -> list[str]:
@@ -638,6 +668,23 @@ def test_a_cancel_that_landed_meanwhile_is_told_as_asked_for(meanwhile: Meanwhil
     store, answer = meanwhile(lambda s: s.cancel("h1"), lambda s: s.ack_cancelled("h1", TOKEN))
     assert answer == "cancel_requested"
     assert [one.outcome for one in store.get_attempts("h1")] == ["cancelled"]
+
+
+def test_a_report_whose_parent_went_on_meanwhile_is_told_as_applied(meanwhile: Meanwhile) -> None:
+    """It has failed, was retried and has gone by then."""
+    reports = [
+        ChildReport("parked", "a", "completed"), ChildReport("parked", "a", "completed"),
+        ChildReport("parked", "b", "failed"),
+    ]  # fmt: skip
+
+    def go(store: Store) -> None:
+        assert store.get_states(["parked"]) == [JobState.FAILED]
+        store.retry("parked")
+        assert store.remove("parked")
+
+    store, answer = meanwhile(lambda s: s.record_child_results(reports), go, prepare=_refill)
+    assert answer == [True, False, True]
+    assert store.get_job("parked") is None
 
 
 def test_a_key_that_passed_on_meanwhile_is_not_cancelled_again(meanwhile: Meanwhile) -> None:

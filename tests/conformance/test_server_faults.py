@@ -23,7 +23,7 @@ from mq.records import Ack, ClaimRequest, Enqueued, Request, ScheduleRecord
 from mq.scripts import load_scripts
 from mq.states import JobState
 from mq.store import Store
-from mq.store.families import ChildReport, ChildRow
+from mq.store.families import ChildCounts, ChildReport, ChildRow
 
 HOUR_MS = 3_600_000
 SCHEDULE = ScheduleRecord(
@@ -309,12 +309,15 @@ def test_a_full_server_goes_on_with_flows_and_retention(
     assert store.cancel("called-off") == "cancelled"
     assert store.get_states(parents) == ["waiting", "failed", "cancelled"]
     assert len(store.flow_sweep_work(0)) == 3
-    assert store.mark_children_delivered("called-off", ["a", "b"]) == 2
+    store.mark_children_delivered("called-off", ["a", "b"])
+    assert store.list_child_results("called-off").counts == ChildCounts(2, 0, 0, 2)
+    assert {row.parent for row in store.flow_sweep_work(0)} == {"fails"}
     for one in ("child", "zero", "aged"):
         assert store.ack_completed(one, TOKEN, b"r" * 5_000) == "completed"
     (entry,) = store.peek_outbox()
     assert (entry.child, entry.exit) == ("child", b"r" * 5_000)
-    assert store.delete_outbox([entry.id]) == 1
+    store.delete_outbox([entry.id])
+    assert store.peek_outbox() == []
     clock.advance(5)
     assert store.prune() == 1
     assert store.get_states(["child", "zero", "aged"]) == ["completed", None, None]

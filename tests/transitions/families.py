@@ -65,8 +65,8 @@ def _landed(keys: Keys, content: Content, job_id: str, record: dict[str, str]) -
     parts = [*pending, *owed, *outcomes]
     if sorted(parts) != sorted(children):
         yield f"children {sorted(children)} are told as {sorted(parts)}"
-    if not set(unstarted) <= set(pending):
-        yield f"unstarted {sorted(unstarted)} are not all open: {sorted(pending)}"
+    if not set(unstarted) <= {*pending, *owed}:
+        yield f"unstarted {sorted(unstarted)} are not all open or owed: {sorted(parts)}"
     if not set(results) <= set(outcomes):
         yield "has the exit of a child that has not ended"
     if (record["state"] == PARKED) != bool(pending):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,17 +13,18 @@ import attrs
 import pytest
 from helpers import Processes, wait_until
 from servers import Server, ServerPool
-from worker.build import HERE, PROMPT_S, finished, outcomes, record, state, worker_of
+from transitions.seed import snapshot
+from worker.build import HERE, LONG, PROMPT_S, finished, outcomes, record, state, worker_of
 from worker.flow_jobs import define
 
 import mq
 from mq import codec, flows
 from mq.clock import FakeClock
-from mq.records import Ack
+from mq.records import Ack, Request
 from mq.states import JobState
 from mq.store import Store
-from mq.store.families import ChildCounts
-from mq.worker.flow_starter import FlowStarter
+from mq.store.families import SWEEP_ROWS, ChildCounts, ChildReport, ChildRow
+from mq.worker.flow_starter import FlowStarter, enqueue_children
 from mq.worker.flow_sweeper import FlowSweeper
 from mq.worker.options import read_options
 from mq.worker.outage import Streak
@@ -163,6 +166,22 @@ def test_a_failed_child_fails_its_parent_and_cancels_the_others(flow_app: mq.App
         assert finished(family.store, family.child_id(job_id, 1000)) == ["cancelled"]
     assert outcomes(family.store, job_id) == ["fanned-out", "failed"]
     assert family.flow.child_results(job_id).counts == ChildCounts(2, 0, 1, 1)
+
+
+@pytest.mark.parametrize("called_off_by", ["a failed child", "a cancel"])
+def test_children_that_are_called_off_need_not_wait_for_an_interval(
+    flow_app: mq.App, called_off_by: str
+) -> None:
+    """A failure is followed by a look at once, a cancel by the next look of an idle worker."""
+    family = make_family(flow_app, "fail")
+    options = {"flow_interval": LONG, "lock_duration": "2s", "stalled_interval": "0.3s"}
+    options["poll_interval"] = LONG if called_off_by == "a failed child" else "0.2s"
+    with worker_of(flow_app, concurrency=2, **options):
+        job_id = family.flow.enqueue([1000, 2] if called_off_by == "a cancel" else [1000, -1])
+        assert family.began.acquire(timeout=PROMPT_S)
+        if called_off_by == "a cancel":
+            family.flow.cancel(job_id)
+        assert finished(family.store, family.child_id(job_id, 1000)) == ["cancelled"]
 
 
 def test_a_failed_parent_that_is_retried_collects_and_does_not_fan_out(flow_app: mq.App) -> None:
@@ -327,9 +346,11 @@ def test_flows_nest_eight_deep(app: mq.App, depth: int, works: bool) -> None:
         level.await_result(deepest, timeout=1)
 
 
-def test_children_may_live_in_another_store(one_server: Server) -> None:
+@pytest.mark.parametrize("where", ["prefix", "server"])
+def test_children_may_live_in_another_store(one_server: Server, where: str) -> None:
     """Their worker carries the reports home, and their cancels are brought to them."""
-    other = Store(one_server.url, prefix="other")
+    url = one_server.url if where == "prefix" else "memory://"
+    other = Store(url, prefix="other")
     app = mq.App(one_server.url, stores={"other": other})
     family = make_family(app, child_store="other")
     with worker_of(app, **BRISK), worker_of(app, store="other", concurrency=1, **BRISK):
@@ -372,6 +393,15 @@ def test_a_parent_whose_children_cannot_be_read_is_given_back(
     assert record(family.store, job_id).attempts_made == 1
 
 
+def test_children_that_retention_takes_at_once_settle_their_parent(flow_app: mq.App) -> None:
+    """What they returned is there, and nothing else of them."""
+    family = make_family(flow_app, child_options={"keep": mq.Keep(count=0)})
+    with worker_of(flow_app, **BRISK):
+        result = family.flow.execute([2, 3, -1], wait=PROMPT_S)
+    assert result == {"sum": 13, "completed": 2, "failed": 1, "cancelled": 0}
+    assert sum(family.store.counts().values()) == 1
+
+
 # Crashes, step by step
 
 
@@ -395,12 +425,115 @@ def fan_out(family: Family, *numbers: int, ack: bool = True) -> str:
     return str(job_id)
 
 
+def make_local(app: mq.App) -> mq.Job[int, int]:
+    """Define a child of the default store."""
+    return app.define("local", payload=int, result=int)
+
+
+def fan_out_of(store: Store, child: mq.Job[int, int], key: str) -> str:
+    """Fan out one child of a parent that has no definition."""
+    parent = store.enqueue(Request(name="near-parent", queue="default", payload=b"")).id
+    store.claim(["default"], ["near-parent"], TOKEN, 1_000)
+    made = child.child(key, 1)
+    request = attrs.evolve(
+        made.request,
+        id=f"flow/default/{parent}/{key}",
+        parent=flows.ParentRef(1, "default", parent, key).encode(),
+    )
+    row = ChildRow(key, flows.encode_row(attrs.evolve(made, request=request)))
+    store.write_manifest(parent, TOKEN, [row], "continue")
+    store.ack_fanned_out(parent, TOKEN)
+    return parent
+
+
 def run_child(family: Family, job_id: str, verb: str = "ack_completed") -> None:
     """Claim and end one child, without any relay."""
     (claimed,) = family.store.claim(["default"], ["square"], job_id, 1_000).jobs
     assert claimed.id == job_id
     exit_ = family.square.exit_codec.encode_success(7, 1000) if verb == "ack_completed" else None
     family.store.exchange([(verb, Ack(job_id, job_id, exit_))], None)
+
+
+def test_a_scheduled_parent_fans_out_and_collects(stopped: Family, clock: FakeClock) -> None:
+    """One flow of each occurrence."""
+    stopped.flow.schedule("hourly", every="1h", payload=[1, 2])
+    for number in (1, 2):
+        clock.advance(3_600_000)
+        assert mq.Worker(stopped.app, burst=True).run() == 0
+        counts = stopped.store.counts(name="total")
+        assert counts[JobState.COMPLETED] == number
+    assert stopped.store.counts(name="square")[JobState.COMPLETED] == 4
+    (newest, _) = stopped.store.list(name="total").items
+    assert outcomes(stopped.store, newest.id) == ["fanned-out", "completed"]
+    assert stopped.flow.await_result(newest.id, timeout=1)["sum"] == 5
+    assert stopped.flow.unschedule("hourly")
+
+
+def test_counts_cost_a_collect_no_read_and_pages_one_each(
+    stopped: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wants numbers alone pays for no more; keys come in the order of their bytes."""
+    names = ["é", "b", "B", "aa", "a"]
+    job_id = stopped.flow.enqueue([])
+    (claimed,) = stopped.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
+    children = [stopped.square.child(name, 1) for name in names]
+    rows = flows.manifest_of(stopped.flow, claimed, children)
+    stopped.store.write_manifest(job_id, TOKEN, rows, "continue")
+    stopped.store.ack_fanned_out(job_id, TOKEN)
+    stopped.store.record_child_results([ChildReport(job_id, name, "completed") for name in names])
+    calls = counted(monkeypatch, stopped.store)
+    results = stopped.flow.child_results(job_id)
+    assert calls == {"list_child_results": 1}
+    assert results.counts == ChildCounts(5, 5, 0, 0)
+    assert calls == {"list_child_results": 1}
+    assert [one.key for one in results.all()] == sorted(names, key=str.encode)
+    assert calls == {"list_child_results": 2}
+    assert [one.key for one in results.iter(page=2)] == sorted(names, key=str.encode)
+    assert calls == {"list_child_results": 5}
+
+
+def test_a_failure_wins_over_the_last_result_that_is_carried_with_it(stopped: Family) -> None:
+    """Whichever child ended first: one call brings both."""
+    stopped.flow.on_child_failure = "fail"
+    job_id = fan_out(stopped, 1, 2)
+    starter, relay, _ = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    run_child(stopped, stopped.child_id(job_id, 1))
+    run_child(stopped, stopped.child_id(job_id, 2), "ack_failed")
+    relay.look()
+    assert record(stopped.store, job_id).failed_reason == "child 2 failed"
+    assert stopped.flow.child_results(job_id).counts == ChildCounts(2, 1, 1, 0)
+
+
+def test_relays_that_carry_at_once_settle_a_parent_once(app: mq.App) -> None:
+    """Each of them reads the whole outbox; every report counts once."""
+    family = make_family(app)
+    children = range(60)
+    job_id = fan_out(family, *children)
+    starter, *_ = duties(app, family.store)
+    starter.start_children(job_id)
+    starter.look()
+    claimed = family.store.claim(["default"], ["square"], "all", 60_000, 100).jobs
+    family.store.exchange([("ack_completed", Ack(one.id, "all", b"")) for one in claimed], None)
+    relays = [duties(app, family.store)[1] for _ in range(4)]
+    start = threading.Barrier(len(relays))
+
+    def carry(relay: Relay) -> None:
+        start.wait(PROMPT_S)
+        relay.look()
+
+    threads = [threading.Thread(target=carry, args=(relay,)) for relay in relays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PROMPT_S)
+    assert family.store.peek_outbox() == []
+    assert state(family.store, job_id) == "waiting"
+    assert outcomes(family.store, job_id) == ["fanned-out"]
+    counts = family.store.list_child_results(job_id, 0).counts
+    assert counts == ChildCounts(len(children), len(children), 0, 0)
+    assert len(family.store.claim(["default"], ["total"], "again", 60_000, 5).jobs) == 1
 
 
 def test_children_that_nobody_started_are_started_by_the_sweep(
@@ -558,6 +691,162 @@ def test_owed_cancels_are_delivered_by_the_sweep(stopped: Family) -> None:
     assert stopped.flow.child_results(job_id).counts == ChildCounts(3, 0, 0, 3)
 
 
+def test_a_child_that_came_behind_its_cancel_is_cancelled_all_the_same(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """Whoever enqueued it died before it could see that the parent had been cancelled."""
+    job_id = fan_out(stopped, 1, 2)
+    _, _, sweeper = duties(stopped.app, stopped.store)
+    handed_out = stopped.store.next_children(job_id)
+    stopped.flow.cancel(job_id)
+    sweeper.look()
+    enqueue_children(stopped.app, handed_out)
+    sweeper.look()
+    assert state(stopped.store, stopped.child_id(job_id, 1)) == "waiting"
+    clock.advance(AGE_MS)
+    sweeper.look()
+    for number in (1, 2):
+        assert state(stopped.store, stopped.child_id(job_id, number)) == "cancelled"
+    assert stopped.store.flow_sweep_work(0) == []
+
+
+def test_the_cancel_of_a_child_that_never_comes_is_done_with(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """After a full interval, in which somebody might have enqueued it."""
+    job_id = fan_out(stopped, 1, 2)
+    _, _, sweeper = duties(stopped.app, stopped.store)
+    stopped.flow.cancel(job_id)
+    sweeper.look()
+    assert stopped.store.keys.owed(job_id) in snapshot(stopped.store)
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert stopped.store.keys.owed(job_id) not in snapshot(stopped.store)
+    assert stopped.flow.child_results(job_id).counts == ChildCounts(2, 0, 0, 2)
+    assert sum(stopped.store.counts().values()) == 1
+
+
+@pytest.fixture
+def two_stores(clock: FakeClock) -> Iterator[Family]:
+    """A flow in memory whose children live in a store of their own."""
+    other = Store("memory://", prefix="other", clock=clock)
+    app = mq.App("memory://", clock=clock, stores={"other": other})
+    yield make_family(app, child_store="other")
+    app.close()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, store: Store) -> Counter[str]:
+    """How often each script of a store is called from now on."""
+    calls: Counter[str] = Counter()
+    call = store._caller._call_once
+
+    def count(name: str, args: Any) -> Any:
+        calls[name] += 1
+        return call(name, args)
+
+    monkeypatch.setattr(store._caller, "_call_once", count)
+    return calls
+
+
+def test_a_sweep_takes_a_few_calls_for_many_rows(
+    two_stores: Family, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Children are enqueued, looked up and cancelled in batches; one that runs costs no read."""
+    home, other = two_stores.store, two_stores.app.store_named("other")
+    job_id = fan_out(two_stores, *range(SWEEP_ROWS))
+    _, _, sweeper = duties(two_stores.app, home)
+    at_home, there = counted(monkeypatch, home), counted(monkeypatch, other)
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert other.counts()[JobState.WAITING] == SWEEP_ROWS
+    # A last look for work finds none; a batch of states, and of jobs, is one call.
+    assert at_home == {"flow_sweep_work": 2, "next_children": 1, "get": 1}
+    assert set(there) == {"enqueue", "counts", "get"}
+    assert there["get"] == 1
+    two_stores.flow.cancel(job_id)
+    at_home.clear()
+    there.clear()
+    sweeper.look()
+    assert other.counts()[JobState.CANCELLED] == SWEEP_ROWS
+    assert at_home == {"flow_sweep_work": 2, "mark_children_delivered": 1}
+    assert there == {"cancel_request": 1, "counts": 1}
+
+
+def test_a_store_that_is_away_holds_up_its_own_children_alone(
+    two_stores: Family,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: Callable[..., list[str]],
+) -> None:
+    """It is asked once a look; what it is owed comes again after an interval."""
+    home, other = two_stores.store, two_stores.app.store_named("other")
+    near = make_local(two_stores.app)
+    many = fan_out(two_stores, *range(SWEEP_ROWS + 5))
+    few = fan_out_of(home, near, "near")
+    starter, _, sweeper = duties(two_stores.app, home)
+    for parent in (many, few):
+        starter.start_children(parent)
+    starter.look()
+    with monkeypatch.context() as while_away:
+        asked: list[int] = []
+
+        def away(*given: Any) -> Any:
+            asked.append(1)
+            raise mq.StoreError("away")
+
+        while_away.setattr(other, "steer", away)
+        for parent in (many, few):
+            home.cancel(parent)
+        sweeper.look()
+        assert len(asked) == 1
+    assert state(home, f"flow/default/{few}/near") == "cancelled"
+    assert other.counts()[JobState.WAITING] == SWEEP_ROWS + 5
+    assert len([line for line in lines() if "away" in line]) == 1
+    clock.advance(AGE_MS)
+    sweeper.look()
+    assert other.counts()[JobState.CANCELLED] == SWEEP_ROWS + 5
+    assert home.flow_sweep_work(0) == []
+
+
+@pytest.mark.parametrize("broken", ["row", "store", "id", "request"])
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_row_that_cannot_be_read_holds_up_no_other(
+    stopped: Family,
+    clock: FakeClock,
+    lines: Callable[..., list[str]],
+    broken: str,
+    cancelled: bool,
+) -> None:
+    """Garbage, a store that nobody knows, a request that no store takes: each is told of."""
+    job_id = fan_out(stopped, 1, 2, 3)
+    store, fields = codec.unpack_plain(stopped.store.get_child_row(job_id, "2") or b"", "row")
+    row = {
+        "row": b"garbage",
+        "store": codec.pack_plain(["nowhere", fields]),
+        "id": codec.pack_plain([store, {**fields, "id": None}]),
+        "request": codec.pack_plain([store, {**fields, "metadata": 5}]),
+    }[broken]
+    stopped.store._caller.client.execute_command("HSET", stopped.store.keys.rows(job_id), "2", row)
+    starter, _, sweeper = duties(stopped.app, stopped.store)
+    if cancelled:
+        for number in (1, 3):
+            stopped.store.enqueue(
+                flows.decode_row("", stopped.store.get_child_row(job_id, f"{number}")).request
+            )
+        stopped.flow.cancel(job_id)
+    else:
+        starter.start_children(job_id)
+        starter.look()
+        clock.advance(AGE_MS)
+    sweeper.look()
+    for number in (1, 3):
+        found = state(stopped.store, stopped.child_id(job_id, number))
+        assert found == ("cancelled" if cancelled else "waiting")
+    told = [line for line in lines(logging.WARNING) if "child 2 of" in line]
+    # A cancel needs no more of a request than its id.
+    assert len(told) == (0 if broken == "request" and cancelled else 1)
+
+
 def test_children_enqueued_while_their_parent_was_cancelled_are_cancelled(
     stopped: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -620,6 +909,9 @@ def test_the_report_of_a_nested_parent_is_carried_with_that_of_its_child(
     run_child(stopped, stopped.child_id(child, "x"), "ack_failed")
     relay.look()
     assert (state(stopped.store, child), state(stopped.store, above)) == ("failed", "waiting")
+    (found,) = stopped.flow.child_results(above).all()
+    assert isinstance(found.exit, codec.Defect)
+    assert (found.exit.kind, found.exit.message) == ("store", "child x failed")
 
 
 # Processes that are killed
@@ -659,7 +951,12 @@ def test_a_child_that_kills_its_workers_does_not_hold_its_parent_for_ever(
         assert total.await_result(job_id, timeout=40) == 0
     child = f"flow/default/{job_id}/0"
     assert (state(app.store, child), outcomes(app.store, child)) == ("failed", ["stalled"])
-    assert app.store.list_child_results(job_id, 0).counts == ChildCounts(1, 0, 1, 0)
+    assert total.flow is not None
+    results = total.flow.child_results(job_id)
+    assert results.counts == ChildCounts(1, 0, 1, 0)
+    (crashed,) = results.all()
+    assert isinstance(crashed.exit, codec.Defect)
+    assert (crashed.exit.kind, crashed.exit.message) == ("store", "stalls: 1, allowed: 0")
     app.close()
 
 
