@@ -119,13 +119,15 @@ class Pass:
     """How the occurrences were made.
 
     Args:
-        half_s: seconds from their instant until half of them were made.
+        due_s: their instant, by this process's `perf_counter`.
+        half_s: seconds from then until half of them were made.
         all_s: until all of them were.
         left: how many were not made when one worker was stopped.
-        stopped_s: when that was, by this process's monotonic clock.
+        stopped_s: when that was.
         calls: scripts run meanwhile, a producer's among them.
     """
 
+    due_s: float
     half_s: float
     all_s: float
     left: int
@@ -157,7 +159,7 @@ def watch_pass(
     half_s = time.perf_counter() - due_s
     wait(limit, lambda: left() == 0)
     all_s = time.perf_counter() - due_s
-    return Pass(half_s, all_s, stopped_left, stopped_s, scripts_run(client) - calls)
+    return Pass(due_s, half_s, all_s, stopped_left, stopped_s, scripts_run(client) - calls)
 
 
 def check(store: Store, keys: list[str], at_ms: int) -> None:
@@ -210,17 +212,19 @@ def run(url: str, number: int, processes: int, limit: Limit) -> None:
         if store.now_ms() > at_ms - 1000 * (ALONE_S + 2):
             sys.exit("bench_schedules: registering took too long; name fewer --schedules")
         ends.enter_context(watch.settings_kept())
-        with producer(url, PRODUCED, PREFIX) as alone:
-            time.sleep(ALONE_S)
         watch.above(ABOVE_US)
-        with producer(url, PRODUCED, PREFIX) as beside:
+        with producer(url, PRODUCED, PREFIX) as took:
+            began_s = time.perf_counter()
+            time.sleep(ALONE_S)
+            alone_s = (began_s, time.perf_counter())
             done = watch_pass(store, client, pids[0], (at_ms, number), limit)
         found = watch.read()
         wait(limit, lambda: time.perf_counter() > done.stopped_s + AWAY_S, 0.1)
         os.kill(pids[0], signal.SIGCONT)
         time.sleep(SETTLE_S)
         check(store, keys, at_ms)
-        report(done, number, alone, beside, found)
+        beside = took.between(done.due_s, done.due_s + done.all_s)
+        report(done, number, took.between(*alone_s), beside, found)
 
 
 def main() -> None:

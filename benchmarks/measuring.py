@@ -167,22 +167,35 @@ def used_memory(client: redis.Redis) -> int:
 # A producer beside the work
 
 
+class Latencies(list[float]):
+    """The milliseconds of one enqueue after another, and when each began, by `perf_counter`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: list[float] = []
+
+    def between(self, begin_s: float, end_s: float) -> list[float]:
+        """Return those of the enqueues that began then; the clock is the same in all processes."""
+        both = zip(self.began, self, strict=True)
+        return [ms for began_s, ms in both if begin_s <= began_s <= end_s]
+
+
 def produce(url: str, request: Request, prefix: str, ready: Any, stop: Any, answer: Any) -> None:
-    """Enqueue one job after another until told to stop; answers the milliseconds of each."""
+    """Enqueue one job after another until told to stop; answers when each began, and its ms."""
     store = Store(url, prefix=prefix)
     store.enqueue(request)
     ready.set()
-    took: list[float] = []
+    took: list[tuple[float, float]] = []
     while not stop.is_set():
         began = time.perf_counter()
         store.enqueue(request)
-        took.append(ms_since(began))
+        took.append((began, ms_since(began)))
         time.sleep(0.001)
     answer.send(took)
 
 
 @contextlib.contextmanager
-def producer(url: str, request: Request, prefix: str) -> Iterator[list[float]]:
+def producer(url: str, request: Request, prefix: str) -> Iterator[Latencies]:
     """Run a producer in a process of its own; the list holds its latencies afterwards."""
     fresh = multiprocessing.get_context("spawn")
     ready, stop = fresh.Event(), fresh.Event()
@@ -191,7 +204,7 @@ def producer(url: str, request: Request, prefix: str) -> Iterator[list[float]]:
         target=produce, args=(url, request, prefix, ready, stop, answer), daemon=True
     )
     process.start()
-    took: list[float] = []
+    took = Latencies()
     try:
         if not ready.wait(30):
             raise RuntimeError("the producer did not start")
@@ -199,7 +212,9 @@ def producer(url: str, request: Request, prefix: str) -> Iterator[list[float]]:
     finally:
         stop.set()
         if receive.poll(30):
-            took.extend(receive.recv())
+            for began_s, ms in receive.recv():
+                took.began.append(began_s)
+                took.append(ms)
         process.join(10)
         process.kill()
     CALLS[scripts.load_scripts()["enqueue"].sha] += len(took)
