@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         AwaitTimeoutError,
         DecodeError,
         DefinitionError,
+        FlowError,
         JobCancelledError,
         JobFailedError,
         JobIdConflictError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         PayloadError,
         StoreError,
     )
+    from mq.flows import Flow, FlowResults
     from mq.policies import Backoff, Dedupe, Keep, exponential, fixed
     from mq.records import BulkResult, JobRecord, Page
     from mq.results import JobStatus, TypedJob
@@ -55,6 +57,7 @@ _PLACES = {
         "AwaitTimeoutError",
         "DecodeError",
         "DefinitionError",
+        "FlowError",
         "JobCancelledError",
         "JobFailedError",
         "JobIdConflictError",
@@ -68,6 +71,7 @@ _PLACES = {
         "PayloadError",
         "StoreError",
     ),
+    "mq.flows": ("Flow", "FlowResults"),
     "mq.policies": ("Backoff", "Dedupe", "Keep", "exponential", "fixed"),
     "mq.records": ("BulkResult", "JobRecord", "Page"),
     "mq.results": ("JobStatus", "TypedJob"),
@@ -90,6 +94,9 @@ __all__ = [
     "Defect",
     "DefinitionError",
     "Failure",
+    "Flow",
+    "FlowError",
+    "FlowResults",
     "Interrupted",
     "Job",
     "JobCancelledError",

@@ -6,6 +6,7 @@
       JobNotRetryableError        retry of a job that has not failed
       JobNotPromotableError       promote of a job that is not delayed
       JobIdConflictError          the id belongs to a job of another name
+      FlowError                   what a fan-out returned cannot be carried out
       JobCancelledError           the awaited job was cancelled
       JobFailedError              the awaited job ended in a defect, or the store failed it
       AwaitTimeoutError           the caller's own waiting time is over (also a TimeoutError)
@@ -82,6 +83,10 @@ class JobIdConflictError(MQError):
     ) -> None:
         super().__init__(message, job_id=job_id, state=state)
         self.ids = list(ids)
+
+
+class FlowError(MQError):
+    """What a fan-out returned cannot be carried out; names the child."""
 
 
 class JobCancelledError(MQError):

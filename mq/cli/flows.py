@@ -141,7 +141,7 @@ class Reader:
         return Tree(page.counts, nodes, page.counts.total - len(nodes))
 
     def _node(self, parent: str, key: str, outcome: str) -> Node:
-        from mq.flows import ParentRef, decode_row  # late: it loads what definitions need
+        from mq.manifests import ParentRef, decode_row  # late: it loads what definitions need
 
         row = self.store.get_child_row(parent, key)
         if row is None:  # the parent is removed while it is read

@@ -48,7 +48,7 @@ def bare_data(record: JobRecord) -> dict[str, Any]:
 def _parent_data(record: JobRecord) -> dict[str, str] | None:
     if not record.parent:
         return None
-    from mq.flows import ParentRef  # late: it loads what definitions need
+    from mq.manifests import ParentRef  # late: it loads what definitions need
 
     ref = ParentRef.decode(record.parent)
     return {"id": ref.job_id, "store": ref.store, "key": ref.key}

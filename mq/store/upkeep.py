@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mq import ids
 from mq.states import JobState
 from mq.store.reading import Reading
-from mq.validation import check_name
+from mq.validation import check_list, check_name
 
 _PRUNED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
 
@@ -48,7 +48,7 @@ class Upkeep(Reading):
         Returns:
             How many of them are new to the store.
         """
-        named = [check_name(key, "metadata key") for key in keys]
+        named = [check_name(key, "metadata key") for key in check_list(keys, "metadata keys")]
         if not named:
             return 0
         nonce = ids.new_nonce()

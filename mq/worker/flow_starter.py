@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from mq.errors import StoreError
-from mq.flows import decode_row
+from mq.manifests import decode_row
 from mq.records import Request
 from mq.states import JobState
 from mq.store import Store

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from mq.errors import DefinitionError, StoreError
-from mq.flows import decode_row, exit_told
+from mq.manifests import decode_row, exit_told
 from mq.store import Store
 from mq.store.families import ChildReport, ChildRow, SweepRow
 from mq.worker.duty import Duty

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mq.errors import DefinitionError, StoreError
-from mq.flows import report_of
+from mq.manifests import report_of
 from mq.store import Store
 from mq.store.families import ChildReport, OutboxEntry
 from mq.worker.duty import Duty

@@ -14,13 +14,14 @@ from mq import codec
 from mq.context import Context
 from mq.durations import format_ms
 from mq.errors import (
+    FlowError,
     JobFailedError,
     JobNotFoundError,
     LockLostError,
     PayloadError,
     StoreError,
 )
-from mq.flows import FlowError, manifest_of
+from mq.manifests import manifest_of
 from mq.policies import Backoff
 from mq.records import Ack
 from mq.worker.flow_phase import phase_of

@@ -12,7 +12,7 @@ import pytest
 from command_line import Cli
 from conformance.build import job
 
-from mq.flows import ParentRef, encode_row
+from mq.manifests import ParentRef, encode_row
 from mq.policies import Keep, encode_keep
 from mq.records import Child
 from mq.store import Store

@@ -9,8 +9,10 @@ import attrs
 import pytest
 
 import mq
-from mq import flows
-from mq.flows import ChildOutcome, FlowError, ParentRef
+from mq import flows, manifests
+from mq.errors import FlowError
+from mq.flows import ChildOutcome
+from mq.manifests import ParentRef
 from mq.records import RECORD_FIELDS, Child, JobRecord, Request
 from mq.store.families import ChildRow
 
@@ -43,7 +45,7 @@ def part(app: mq.App, key: str, payload: int = 1, **options: Any) -> Child:
 
 def requests(rows: list[ChildRow]) -> list[Request]:
     """The requests that stand in rows."""
-    return [flows.decode_row(row.key, row.row).request for row in rows]
+    return [manifests.decode_row(row.key, row.row).request for row in rows]
 
 
 # References and rows
@@ -71,14 +73,14 @@ def test_a_row_holds_the_whole_request(app: mq.App) -> None:
         app, "k", 7, queue="other", metadata={"a": "é"}, priority=-3, attempts=4,
         backoff=mq.fixed("2s"), timeout="1m", keep=mq.Keep(count=5), delay="9s",
     )  # fmt: skip
-    back = flows.decode_row("k", flows.encode_row(child))
+    back = manifests.decode_row("k", manifests.encode_row(child))
     assert back == child
     assert set(attrs.asdict(back.request)) == set(attrs.fields_dict(Request))
 
 
 def test_a_report_says_where_it_goes() -> None:
     """The store by name, the parent and the key."""
-    store, report = flows.report_of(ParentRef(2, "other", "p", "k").encode(), "failed", b"e")
+    store, report = manifests.report_of(ParentRef(2, "other", "p", "k").encode(), "failed", b"e")
     assert store == "other"
     assert (report.parent, report.key, report.outcome, report.exit) == ("p", "k", "failed", b"e")
 
@@ -89,17 +91,17 @@ def test_a_report_says_where_it_goes() -> None:
 def test_ids_of_children_follow_from_parent_and_key(app: mq.App) -> None:
     """So a child that is enqueued twice is one, and it knows its parent."""
     flow = make_flow(app)
-    rows = flows.manifest_of(flow, parent_record(), [part(app, "a"), part(app, "b")])
+    rows = manifests.manifest_of(flow, parent_record(), [part(app, "a"), part(app, "b")])
     assert [row.key for row in rows] == ["a", "b"]
     assert [one.id for one in requests(rows)] == ["flow/default/p/a", "flow/default/p/b"]
-    assert flows.manifest_of(flow, parent_record(), [part(app, "a"), part(app, "b")]) == rows
+    assert manifests.manifest_of(flow, parent_record(), [part(app, "a"), part(app, "b")]) == rows
     assert ParentRef.decode(requests(rows)[1].parent) == ParentRef(1, "default", "p", "b")
 
 
 def test_a_child_of_a_child_stands_one_deeper(app: mq.App) -> None:
     """The depth is on the record, wherever the parent above lives."""
     above = ParentRef(3, "elsewhere", "above", "k").encode()
-    rows = flows.manifest_of(make_flow(app), parent_record(parent=above), [part(app, "a")])
+    rows = manifests.manifest_of(make_flow(app), parent_record(parent=above), [part(app, "a")])
     assert ParentRef.decode(requests(rows)[0].parent).depth == 4
 
 
@@ -108,26 +110,26 @@ def test_too_deep_a_flow_is_refused(app: mq.App, depth: int, refused: bool) -> N
     """Naming the child and what is allowed; one without children is not too deep."""
     flow = make_flow(app)
     record = parent_record(parent=ParentRef(depth, "default", "above", "k").encode())
-    assert flows.manifest_of(flow, record, []) == []
+    assert manifests.manifest_of(flow, record, []) == []
     if not refused:
-        assert len(flows.manifest_of(flow, record, [part(app, "a")])) == 1
+        assert len(manifests.manifest_of(flow, record, [part(app, "a")])) == 1
         return
     with pytest.raises(FlowError, match=r"child 'a' of sum would stand 9 .* 8 are allowed"):
-        flows.manifest_of(flow, record, [part(app, "a")])
+        manifests.manifest_of(flow, record, [part(app, "a")])
 
 
 def test_two_children_of_one_key_are_refused(app: mq.App) -> None:
     """Naming the key."""
     flow = make_flow(app)
     with pytest.raises(FlowError, match="two children with key 'twice'"):
-        flows.manifest_of(flow, parent_record(), [part(app, "twice"), part(app, "twice", 2)])
+        manifests.manifest_of(flow, parent_record(), [part(app, "twice"), part(app, "twice", 2)])
 
 
 @pytest.mark.parametrize("returned", [None, 5, "text", b"bytes", [1], ["a"], [None]])
 def test_what_is_no_list_of_children_is_refused(app: mq.App, returned: object) -> None:
     """Saying what to do instead."""
     with pytest.raises(FlowError, match=r"return a list|definition\.child"):
-        flows.manifest_of(make_flow(app), parent_record(), returned)
+        manifests.manifest_of(make_flow(app), parent_record(), returned)
 
 
 def test_a_child_of_another_definition_is_refused(app: mq.App) -> None:
@@ -135,13 +137,13 @@ def test_a_child_of_another_definition_is_refused(app: mq.App) -> None:
     flow = make_flow(app)
     stranger: mq.Job[int, None] = app.define("stranger", payload=int)
     with pytest.raises(FlowError, match="'stranger' child"):
-        flows.manifest_of(flow, parent_record(), [stranger.child("a", 1)])
+        manifests.manifest_of(flow, parent_record(), [stranger.child("a", 1)])
 
 
 def test_an_id_that_would_be_too_long_is_refused(app: mq.App) -> None:
     """Before anything is written."""
     with pytest.raises(FlowError, match="longer than 512 bytes"):
-        flows.manifest_of(make_flow(app), parent_record("p" * 400), [part(app, "k" * 200)])
+        manifests.manifest_of(make_flow(app), parent_record("p" * 400), [part(app, "k" * 200)])
 
 
 @pytest.mark.parametrize("options", [{"job_id": "a"}, {"dedupe": "a"}])
@@ -190,6 +192,13 @@ def test_a_parent_has_one_flow_and_no_handler(app: mq.App) -> None:
 
     with pytest.raises(mq.DefinitionError, match=r"'plain' .* App\.define"):
         app.flow("other", parent=plain, children=[])
+
+
+def test_a_parent_runs_in_threads(app: mq.App) -> None:
+    """A definition that asks for a process is told where its own two functions run."""
+    parent = app.define("big", payload=int, result=int, executor="process")
+    with pytest.raises(mq.DefinitionError, match="'big' has executor='process'"):
+        app.flow("f", parent=parent, children=[])
 
 
 def test_handlers_of_the_wrong_shape_are_refused(app: mq.App) -> None:

@@ -37,6 +37,7 @@ ROWS = (
         "job_verbs",
         "schedules",
         "definitions",
+        "manifests",
         "flows",
         "app",
     ),
