@@ -35,7 +35,7 @@ import redis
 from measuring import Limit, TimeUpError, Watch, heading, ms_since, producer, row, share
 
 import mq
-from mq import flows
+from mq import flows, manifests
 from mq.errors import MQError
 from mq.records import Child, Request
 from mq.states import JobState
@@ -205,7 +205,7 @@ def park(store: Store, flow: flows.Flow[int, int], children: int) -> str:
     """Fan out a parent, and start all its children; nobody runs them."""
     job_id = flow.enqueue(children)
     (claimed,) = store.claim(["default"], [flow.parent.name], TOKEN, DAY_MS).jobs
-    rows = flows.manifest_of(flow, claimed, children_of(children))
+    rows = manifests.manifest_of(flow, claimed, children_of(children))
     store.write_manifest(job_id, TOKEN, rows, flow.on_child_failure)
     assert store.ack_fanned_out(job_id, TOKEN) == "fanned_out"
     starter = duty(FlowStarter, store)

@@ -18,7 +18,7 @@ from worker.build import HERE, LONG, PROMPT_S, finished, outcomes, record, state
 from worker.flow_jobs import define
 
 import mq
-from mq import codec, flows
+from mq import codec, manifests
 from mq.clock import FakeClock
 from mq.records import Ack, Request
 from mq.states import JobState
@@ -418,7 +418,7 @@ def fan_out(family: Family, *numbers: int, ack: bool = True) -> str:
     job_id = family.flow.enqueue(list(numbers))
     (claimed,) = family.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
     children = [family.square.child(str(n), n) for n in numbers]
-    rows = flows.manifest_of(family.flow, claimed, children)
+    rows = manifests.manifest_of(family.flow, claimed, children)
     family.store.write_manifest(job_id, TOKEN, rows, family.flow.on_child_failure)
     if ack:
         family.store.ack_fanned_out(job_id, TOKEN)
@@ -438,9 +438,9 @@ def fan_out_of(store: Store, child: mq.Job[int, int], key: str) -> str:
     request = attrs.evolve(
         made.request,
         id=f"flow/default/{parent}/{key}",
-        parent=flows.ParentRef(1, "default", parent, key).encode(),
+        parent=manifests.ParentRef(1, "default", parent, key).encode(),
     )
-    row = ChildRow(key, flows.encode_row(attrs.evolve(made, request=request)))
+    row = ChildRow(key, manifests.encode_row(attrs.evolve(made, request=request)))
     store.write_manifest(parent, TOKEN, [row], "continue")
     store.ack_fanned_out(parent, TOKEN)
     return parent
@@ -477,7 +477,7 @@ def test_counts_cost_a_collect_no_read_and_pages_one_each(
     job_id = stopped.flow.enqueue([])
     (claimed,) = stopped.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
     children = [stopped.square.child(name, 1) for name in names]
-    rows = flows.manifest_of(stopped.flow, claimed, children)
+    rows = manifests.manifest_of(stopped.flow, claimed, children)
     stopped.store.write_manifest(job_id, TOKEN, rows, "continue")
     stopped.store.ack_fanned_out(job_id, TOKEN)
     stopped.store.record_child_results([ChildReport(job_id, name, "completed") for name in names])
@@ -563,7 +563,7 @@ def test_a_starter_that_died_halfway_is_finished_by_the_sweep(
     """A child that was enqueued and not noted is not enqueued twice, though it has run."""
     job_id = fan_out(stopped, 1, 2)
     (first, _) = stopped.store.next_children(job_id)
-    stopped.store.enqueue(flows.decode_row(first.key, first.row).request)
+    stopped.store.enqueue(manifests.decode_row(first.key, first.row).request)
     run_child(stopped, stopped.child_id(job_id, 1))
     clock.advance(AGE_MS)
     _, relay, sweeper = duties(stopped.app, stopped.store)
@@ -605,7 +605,7 @@ def test_a_report_that_was_carried_and_not_deleted_is_carried_again(stopped: Fam
     starter.look()
     run_child(stopped, stopped.child_id(job_id, 1))
     (entry,) = stopped.store.peek_outbox()
-    _, report = flows.report_of(entry.parent, entry.outcome, entry.exit)
+    _, report = manifests.report_of(entry.parent, entry.outcome, entry.exit)
     assert stopped.store.record_child_results([report]) == [True]
     relay.look()
     assert stopped.store.peek_outbox() == []
@@ -661,7 +661,7 @@ def test_a_child_that_retention_took_is_reported_as_it_ended(clock: FakeClock) -
     job_id = family.flow.enqueue([1])
     (claimed,) = family.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
     children = [family.square.child("1", 1, keep=mq.Keep(count=0))]
-    rows = flows.manifest_of(family.flow, claimed, children)
+    rows = manifests.manifest_of(family.flow, claimed, children)
     family.store.write_manifest(job_id, TOKEN, rows, "continue")
     family.store.ack_fanned_out(job_id, TOKEN)
     starter, _, sweeper = duties(app, family.store)
@@ -831,7 +831,7 @@ def test_a_row_that_cannot_be_read_holds_up_no_other(
     if cancelled:
         for number in (1, 3):
             stopped.store.enqueue(
-                flows.decode_row("", stopped.store.get_child_row(job_id, f"{number}")).request
+                manifests.decode_row("", stopped.store.get_child_row(job_id, f"{number}")).request
             )
         stopped.flow.cancel(job_id)
     else:
@@ -901,7 +901,7 @@ def test_the_report_of_a_nested_parent_is_carried_with_that_of_its_child(
     starter.look()
     (claimed,) = stopped.store.claim(["default"], ["square"], "nested", 1_000).jobs
     assert claimed.id == child
-    rows = flows.manifest_of(stopped.flow, claimed, [stopped.square.child("x", 1)])
+    rows = manifests.manifest_of(stopped.flow, claimed, [stopped.square.child("x", 1)])
     stopped.store.write_manifest(child, "nested", rows, "fail")
     stopped.store.ack_fanned_out(child, "nested")
     starter.start_children(child)
