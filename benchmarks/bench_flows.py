@@ -35,7 +35,7 @@ import redis
 from measuring import Limit, TimeUpError, Watch, heading, ms_since, producer, row, share
 
 import mq
-from mq import flows, manifests
+from mq import manifests
 from mq.errors import MQError
 from mq.records import Child, Request
 from mq.states import JobState
@@ -94,7 +94,7 @@ def _(number: int) -> list[Child]:
 
 
 @fan.collect
-def _(number: int, results: flows.FlowResults) -> int:
+def _(number: int, results: mq.FlowResults) -> int:
     SEEN["collect"] = time.perf_counter()
     return sum(one.value for one in results.iter())
 
@@ -105,7 +105,7 @@ def _(number: int) -> list[Child]:
 
 
 @one.collect
-def _(number: int, results: flows.FlowResults) -> int:
+def _(number: int, results: mq.FlowResults) -> int:
     return results.counts.completed
 
 
@@ -201,7 +201,7 @@ def duty(kind: Any, store: Store) -> Any:
     return kind(app, store, read_options(), Streak())
 
 
-def park(store: Store, flow: flows.Flow[int, int], children: int) -> str:
+def park(store: Store, flow: mq.Flow[int, int], children: int) -> str:
     """Fan out a parent, and start all its children; nobody runs them."""
     job_id = flow.enqueue(children)
     (claimed,) = store.claim(["default"], [flow.parent.name], TOKEN, DAY_MS).jobs

@@ -80,7 +80,7 @@ def test_a_declaration_tells_how_many_keys_are_new(store: Store) -> None:
     """Repeated, in whole or in part, it changes nothing."""
     assert store.index_states() == {}
     assert store.declare_index([]) == 0
-    with pytest.raises(TypeError, match="metadata keys must be a list, got .*customer"):
+    with pytest.raises(TypeError, match=r"metadata keys must be a list, got .*customer"):
         store.declare_index("customer")
     assert snapshot(store) == {}
     assert store.declare_index(["a", "b"]) == 2

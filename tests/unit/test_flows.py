@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 import mq
-from mq import flows, manifests
+from mq import manifests
 from mq.errors import FlowError
 from mq.flows import ChildOutcome
 from mq.manifests import ParentRef
@@ -25,7 +25,7 @@ def app() -> Iterator[mq.App]:
     made.close()
 
 
-def make_flow(app: mq.App, **options: Any) -> flows.Flow[int, int]:
+def make_flow(app: mq.App, **options: Any) -> mq.Flow[int, int]:
     """A flow over `part` jobs."""
     parent = app.define("whole", payload=int, result=int)
     part = app.define("part", payload=int, result=int)

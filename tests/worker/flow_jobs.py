@@ -7,12 +7,11 @@ import signal
 from typing import Any
 
 import mq
-from mq import flows
 from mq.worker.flow_starter import FlowStarter
 from mq.worker.relay import Relay
 
 
-def define(app: mq.App) -> flows.Flow[int, int]:
+def define(app: mq.App) -> mq.Flow[int, int]:
     """Define a flow over the squares below a number."""
     total = app.define("total", payload=int, result=int)
 
@@ -29,7 +28,7 @@ def define(app: mq.App) -> flows.Flow[int, int]:
         return [square.child(key=str(n), payload=n) for n in range(number)]
 
     @flow.collect
-    def _(number: int, results: flows.FlowResults) -> int:
+    def _(number: int, results: mq.FlowResults) -> int:
         return sum(one.value for one in results.all() if one.outcome == "completed")
 
     return flow

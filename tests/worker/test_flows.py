@@ -52,7 +52,7 @@ class Family:
     """
 
     app: mq.App
-    flow: flows.Flow[list[int], Any]
+    flow: mq.Flow[list[int], Any]
     square: mq.Job[int, int]
     gate: threading.Event = attrs.field(factory=threading.Event)
     began: threading.Semaphore = attrs.field(factory=lambda: threading.Semaphore(0))
@@ -97,7 +97,7 @@ def make_family(
         return [square.child(str(n), n, **(child_options or {})) for n in numbers]
 
     @flow.collect
-    def _(numbers: list[int], results: flows.FlowResults) -> dict[str, int]:
+    def _(numbers: list[int], results: mq.FlowResults) -> dict[str, int]:
         counts = results.counts
         return {
             "sum": sum(one.value for one in results.all() if one.outcome == "completed"),
@@ -227,7 +227,7 @@ def test_children_of_a_fan_out_that_yields_are_taken_in_pages(flow_app: mq.App) 
             yield one.child(f"{at:04}", at)
 
     @flow.collect
-    def _(number: int, results: flows.FlowResults, ctx: mq.Context) -> int:
+    def _(number: int, results: mq.FlowResults, ctx: mq.Context) -> int:
         return sum(child.value for child in results.iter(page=7))
 
     with worker_of(flow_app, concurrency=4, **BRISK):
@@ -254,7 +254,7 @@ def test_a_fan_out_that_raises_is_an_attempt_like_any_other(flow_app: mq.App) ->
             raise RuntimeError("not yet")
 
     @flow.collect
-    def _(text: str, results: flows.FlowResults) -> str:
+    def _(text: str, results: mq.FlowResults) -> str:
         calls.append("collect")
         if calls.count("collect") == 1:
             raise RuntimeError("not yet")
@@ -331,7 +331,7 @@ def test_flows_nest_eight_deep(app: mq.App, depth: int, works: bool) -> None:
         return [level.child("down", number - 1) if number > 1 else leaf.child("down", 0)]
 
     @flow.collect
-    def _(number: int, results: flows.FlowResults) -> str:
+    def _(number: int, results: mq.FlowResults) -> str:
         return f"{number}-{results.all()[0].value}"
 
     with worker_of(app, **BRISK):
