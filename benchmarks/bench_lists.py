@@ -232,8 +232,8 @@ def index_cost(store: Store, client: redis.Redis, declared: int, unique: bool) -
 def index_costs(url: str, client: redis.Redis, limit: Limit) -> None:
     heading(
         f"What a declared key costs ({COST_JOBS:,} jobs with two pairs each)",
-        "declared keys", "values", "commands, one a call:", "commands, 200 a call:",
-        "server us a job, 200 a call:", "bytes a job:",
+        "declared keys", "values", "commands, one a call:", "commands, 100 a call:",
+        "server us a job, 100 a call:", "bytes a job:",
     )  # fmt: skip
     store = Store(url, prefix=f"{PREFIX}-cost")
     try:
