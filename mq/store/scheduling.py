@@ -14,7 +14,8 @@ from mq.store.producing import Producing
 from mq.wire import Argument
 
 SCHEDULE_BATCH = 100
-TICK_BATCH = 50
+TICK_BATCH = 10
+"""Scripts in one round trip: the server runs them all before it serves another client."""
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from mq.records import ScheduleRecord
 from mq.schedules import ScheduleSet
 from mq.store import Store
-from mq.store.scheduling import Due, Tick
+from mq.store.scheduling import TICK_BATCH, Due, Tick
 from mq.worker.duty import Duty
 from mq.worker.options import WorkerOptions
 from mq.worker.outage import Streak
@@ -19,6 +19,8 @@ from mq.worker.outage import Streak
 log = logging.getLogger("mq.worker")
 
 SHORTEST_S = 0.01
+LEFT_MS = 100
+"""After which a page that was left to another worker is looked at again."""
 DECLARE_SHARE = 4
 """A set whose schedules are pruned after a grace is declared again this often within it."""
 
@@ -109,7 +111,13 @@ class Ticker(Duty):
             slot = schedule.next_run_at
             if self._store.advance_schedule(schedule.name, schedule.key, slot, next_run_at):
                 log.info("schedule %s:%s: %s, no job", schedule.name, schedule.key, why)
-        self.ticked += sum(self._store.tick_all(ticks))
+        for start in range(0, len(ticks), TICK_BATCH):
+            made = self._store.tick_all(ticks[start : start + TICK_BATCH])
+            self.ticked += sum(made)
+            if sum(made) * 2 < len(made):
+                # Another worker is at this page: leave the rest to it, and look whether it did.
+                following.append(due.now + LEFT_MS)
+                break
         return following
 
     def _next_of(self, schedule: ScheduleRecord, now: int) -> int | None:

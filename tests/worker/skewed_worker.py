@@ -20,11 +20,10 @@ import process_jobs
 
 import mq
 from mq.store import Store
-from mq.store.scheduling import Tick
+from mq.store.scheduling import TICK_BATCH, Tick
 
-MANY = 100
-"""A pass is stopped when it has read that many."""
-TICKED_BEFORE = 37
+TICKED_BEFORE = 4
+"""Of the first full call of ticks, after which the process stops."""
 
 _time, _time_ns = time.time, time.time_ns
 _skew_s = [int(os.environ.get("SKEW_S", "0"))]
@@ -61,7 +60,7 @@ _tick_all, _passes = Store.tick_all, []
 
 def stopped_in_pass(store: Store, ticks: Sequence[Tick]) -> list[bool]:
     """Tick some, stop, and tick the others when the process goes on."""
-    if _passes or len(ticks) < MANY:
+    if _passes or len(ticks) < TICK_BATCH:
         return _tick_all(store, ticks)
     _passes.append(len(ticks))
     made = _tick_all(store, ticks[:TICKED_BEFORE])
