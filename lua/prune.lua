@@ -7,8 +7,8 @@
 --
 -- Atomic because a job is judged old and removed in one step: one that is retried meanwhile is never lost.
 -- Three rules: the age on the job's own record, wherever the job stands; the ceiling of the store that
--- asks; and the policy of the newest job of each set, which a finish may have applied in part. A (queue,
--- name) pair whose last job has gone is forgotten.
+-- asks; and the policy of the newest job of each set, which a finish may have applied in part. A call without
+-- sets does the first. A (queue, name) pair whose last job has gone is forgotten.
 -- include: retain
 -- include: meta
 local STATES = { 'completed', 'failed', 'cancelled' }
@@ -31,9 +31,7 @@ local function newest_of(key)
   return newest
 end
 
-local removed = erase_outlived(EXPIRES_KEY, nil, limit, math.huge, function(number)
-  return aged(EXPIRES_KEY, NOW_TEXT, number)
-end)
+local removed = 0
 for i = 6, #ARGV, 2 do
   local queue, name = ARGV[i], ARGV[i + 1]
   local keys = {}
@@ -54,5 +52,11 @@ for i = 6, #ARGV, 2 do
     redis.call('HDEL', META_KEY, 'seen:' .. queue .. ':' .. name)
     redis.call('DEL', wake_key(queue, name))
   end
+end
+-- Only when no set is left: the newest of one may be past its age, and goes behind those its policy is for.
+if #ARGV < 6 then
+  removed = erase_outlived(EXPIRES_KEY, nil, limit, math.huge, function(number)
+    return aged(EXPIRES_KEY, NOW_TEXT, number)
+  end)
 end
 return { 'ok', text(removed) }

@@ -1,6 +1,6 @@
 -- Script:  record_child_results
 -- Version: 2
--- Args:    now nonce repeated (parent key outcome has_exit exit)*
+-- Args:    now nonce repeated (parent born key outcome has_exit exit)*
 -- Moves:   waiting-children -> waiting, waiting-children -> failed
 -- Returns: ok, then for each report: applied | ignored
 -- Events:  wake, done (awaited parents that failed)
@@ -12,7 +12,7 @@
 -- include: finish
 -- include: flow
 local parents, list, known = {}, {}, {}
-for i = 4, #ARGV, 5 do
+for i = 4, #ARGV, 6 do
   if not known[ARGV[i]] then
     known[ARGV[i]] = true
     parents[#parents + 1] = ARGV[i]
@@ -30,15 +30,17 @@ if before then
 end
 
 local failed_child, touched, reply, letters = {}, {}, { 'ok' }, ''
-for i = 4, #ARGV, 5 do
-  local id, key, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+for i = 4, #ARGV, 6 do
+  local id, born, key, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local job = load_job(id)
-  local open = job and job.flow and redis.call('ZREM', pending_key(id), key) == 1
+  -- A parent of another instant had this id before; its children are none of this one's.
+  local open = job and job.flow and (born == '' or born == job.enqueued_at)
+    and redis.call('ZREM', pending_key(id), key) == 1
   if open then
     redis.call('ZREM', unstarted_key(id), key)
     redis.call('HSET', outcomes_key(id), key, outcome)
     redis.call('HINCRBY', flow_key(id), outcome, '1')
-    if ARGV[i + 3] == '1' then redis.call('HSET', results_key(id), key, ARGV[i + 4]) end
+    if ARGV[i + 4] == '1' then redis.call('HSET', results_key(id), key, ARGV[i + 5]) end
     touched[id] = true
     if outcome == 'failed' and not failed_child[id] then failed_child[id] = key end
   end

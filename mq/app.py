@@ -155,9 +155,11 @@ class App:
         Raises:
             DefinitionError: the flow cannot work.
         """
-        from mq.flows import Flow  # late: few apps have flows
+        from mq.flows import Flow, check_members  # late: few apps have flows
 
-        return Flow(check_name(name, "flow name"), parent, children, on_child_failure)
+        check_name(name, "flow name")
+        check_members(self, name, parent, children)
+        return Flow(name, parent, children, on_child_failure)
 
     @overload
     def job(self, name: Callable[[P], R], /) -> Job[P, R]: ...

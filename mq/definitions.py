@@ -115,6 +115,11 @@ class Job(JobVerbs[P, R]):
         """Set the function a worker runs; used as a decorator apart from the definition."""
         if self.function is not None:
             raise DefinitionError(f"job {self.name!r} has a handler already: {self.function!r}")
+        if self.flow is not None:
+            raise DefinitionError(
+                f"job {self.name!r} is the parent of flow {self.flow.name!r}, whose fan_out and"
+                " collect run instead of a handler"
+            )
         signature = read_signature(function, self.name)
         signature.check_payload(self.payload_type)
         self.passes_context = signature.passes_context

@@ -15,11 +15,13 @@ import attrs
 
 from mq.definitions import Job, JobId
 from mq.durations import Duration
-from mq.errors import DefinitionError, FlowError
+from mq.errors import DefinitionError, FlowError, JobNotFoundError
 from mq.manifests import decode_row
 from mq.signatures import takes_context
+from mq.validation import check_count
 
 if TYPE_CHECKING:
+    from mq.app import App
     from mq.codec import Exit
     from mq.results import JobStatus
     from mq.schedules import Scheduled
@@ -79,7 +81,12 @@ class FlowResults:
         self._decode = decode
 
     def iter(self, page: int = PAGE) -> Iterator[ChildOutcome]:
-        """Go through the children, `page` of them a read."""
+        """Go through the children, `page` of them a read, 1 to 500."""
+        from mq.store.families import MAX_LIST  # late: it loads redis
+
+        return self._pages(check_count(page, "page", 1, MAX_LIST))
+
+    def _pages(self, page: int) -> Iterator[ChildOutcome]:
         cursor: str | None = None
         while True:
             found = self._store.list_child_results(self._job_id, page, cursor)
@@ -93,6 +100,25 @@ class FlowResults:
     def all(self) -> list[ChildOutcome]:
         """Return every child."""
         return list(self.iter())
+
+
+def check_members(app: App, name: str, parent: object, children: object) -> None:
+    """Refuse a flow of this name and of these: definitions of the app, and no flow has its name.
+
+    Raises:
+        DefinitionError: says which of them cannot be.
+    """
+    if any(job.flow is not None and job.flow.name == name for job in app.jobs.values()):
+        raise DefinitionError(f"a flow {name!r} is declared already")
+    if isinstance(children, str | Job) or not isinstance(children, Sequence) or not children:
+        raise DefinitionError(
+            f"flow {name!r}: children must be a list of definitions, got {children!r}"
+        )
+    for what, job in [("parent", parent), *(("each of children", child) for child in children)]:
+        if not isinstance(job, Job):
+            raise DefinitionError(f"flow {name!r}: {what} must be a definition, got {job!r}")
+        if app.jobs.get(job.name) is not job:
+            raise DefinitionError(f"flow {name!r}: {job!r} is a definition of another App")
 
 
 class Flow(Generic[P, R]):
@@ -117,7 +143,11 @@ class Flow(Generic[P, R]):
                 f"flow {name!r}: on_child_failure must be 'continue' or 'fail',"
                 f" got {on_child_failure!r}"
             )
-        if parent.function is not None or parent.flow is not None:
+        if parent.flow is not None:
+            raise DefinitionError(
+                f"flow {name!r}: {parent.name!r} is the parent of flow {parent.flow.name!r} already"
+            )
+        if parent.function is not None:
             raise DefinitionError(
                 f"flow {name!r}: {parent.name!r} has a handler already; define it with App.define"
             )
@@ -126,7 +156,7 @@ class Flow(Generic[P, R]):
                 f"flow {name!r}: {parent.name!r} has executor='process', but fan_out and collect"
                 " run in threads of the worker: leave it out, and give it to the children"
             )
-        self.name = name
+        self.name: str = name
         self.parent = parent
         self.on_child_failure: OnChildFailure = on_child_failure
         self.children = {job.name: job for job in children}
@@ -142,14 +172,18 @@ class Flow(Generic[P, R]):
 
     def fan_out(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Set the function that returns the children, from payload and context; a decorator."""
-        self.fan_out_function = function
+        if self.fan_out_function is not None:
+            raise DefinitionError(f"flow {self.name!r} has a fan_out already")
         self.fan_out_takes_context = takes_context(function, 1, f"fan_out of {self.name}")
+        self.fan_out_function = function
         return function
 
     def collect(self, function: Callable[..., R]) -> Callable[..., R]:
         """Set the function that makes the result of payload, results, context; a decorator."""
-        self.collect_function = function
+        if self.collect_function is not None:
+            raise DefinitionError(f"flow {self.name!r} has a collect already")
         self.collect_takes_context = takes_context(function, 2, f"collect of {self.name}")
+        self.collect_function = function
         return function
 
     def results_of(self, store: Store, job_id: str) -> FlowResults:
@@ -207,5 +241,9 @@ class Flow(Generic[P, R]):
         return self.parent.unschedule(key)
 
     def child_results(self, job_id: str) -> FlowResults:
-        """Return the children of a parent, as they stand now."""
+        """Return the children of a parent, as they stand now; JobNotFoundError without one."""
+        if self.parent.store.get_states([job_id]) == [None]:
+            raise JobNotFoundError(
+                f"no job has the id {job_id!r} in store {self.parent.store_name!r}", job_id=job_id
+            )
         return self.results_of(self.parent.store, job_id)

@@ -31,22 +31,25 @@ class ParentRef:
         store: name of the parent's store.
         job_id: the parent.
         key: the child's key.
+        born: when the parent was enqueued, ms: an id that is used again is another parent.
     """
 
     depth: int
     store: str
     job_id: str
     key: str
+    born: int | None = None
 
     def encode(self) -> str:
         """Return it as text; none of its parts holds a line end."""
-        return f"{self.depth}\n{self.store}\n{self.job_id}\n{self.key}"
+        born = "" if self.born is None else self.born
+        return f"{self.depth}\n{self.store}\n{self.job_id}\n{self.key}\n{born}"
 
     @classmethod
     def decode(cls, text: str) -> ParentRef:
         """Return what `encode` wrote, or raise ValueError."""
-        depth, store, job_id, key = text.split("\n")
-        return cls(int(depth), store, job_id, key)
+        depth, store, job_id, key, born = text.split("\n")
+        return cls(int(depth), store, job_id, key, int(born) if born else None)
 
 
 def encode_row(child: Child) -> bytes:
@@ -102,7 +105,7 @@ def manifest_of(flow: Flow[Any, Any], parent: JobRecord, children: object) -> li
             request=attrs.evolve(
                 child.request,
                 id=_child_id(store, parent.id, child.key),
-                parent=ParentRef(depth, store, parent.id, child.key).encode(),
+                parent=ParentRef(depth, store, parent.id, child.key, parent.enqueued_at).encode(),
             ),
         )
         rows[child.key] = ChildRow(child.key, encode_row(named))
@@ -112,7 +115,8 @@ def manifest_of(flow: Flow[Any, Any], parent: JobRecord, children: object) -> li
 def _child_id(store: str, parent: str, key: str) -> str:
     from mq.validation import MAX_ID_BYTES
 
-    made = f"flow/{store}/{parent}/{key}"
+    # What stands behind the last slash is the key, so no two children come to one id.
+    made = f"flow/{store}/{parent}/{key.replace('%', '%25').replace('/', '%2F')}"
     if len(made.encode()) > MAX_ID_BYTES:
         raise FlowError(
             f"child {key[:80]!r}: its id, made of its parent's and its key, would be longer than"
@@ -129,7 +133,20 @@ def report_of(
 
     ref = ParentRef.decode(parent)
     told = exit_told(child_outcome, exit_, reason)
-    return ref.store, ChildReport(ref.job_id, ref.key, child_outcome, told)
+    return ref.store, ChildReport(ref.job_id, ref.key, child_outcome, told, ref.born)
+
+
+def id_taken(child: Child) -> ChildReport:
+    """Return the report of a child that cannot be enqueued: a job of its id is another's.
+
+    It is a child of an earlier parent of the same id, or was enqueued by hand.
+    """
+    reason = (
+        f"its id {child.request.id} is that of a job of another parent: remove that one first, or"
+        " give the parent an id of its own"
+    )
+    _, report = report_of(child.request.parent, "failed", None, reason)
+    return report
 
 
 def exit_told(outcome: str, exit_: bytes | None, reason: str | None) -> bytes | None:

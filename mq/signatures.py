@@ -139,7 +139,8 @@ def takes_context(function: Callable[..., Any], before: int, what: str) -> bool:
     """Whether a function takes a context behind `before` others; refuses a wrong shape."""
     if not callable(function):
         raise DefinitionError(f"{what} is not callable: {function!r}")
-    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+    plain = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
         raise DefinitionError(f"{what} is async: mq runs plain functions")
     parameters = [
         parameter

@@ -69,7 +69,9 @@ def show(job_id: str, limit: int, as_json: bool, store: Store) -> None:
         raise CommandError(f"no job has the id {job_id!r} at {where}: check id, --url and --prefix")
     tree = Reader(store, limit).flow(job_id)
     if record.flow is None and not tree.counts.total:
-        raise CommandError(f"job {job_id} has no children: see mq jobs show {job_id}")
+        raise CommandError(
+            f"job {job_id} has no children, or has not fanned out yet: see mq jobs show {job_id}"
+        )
     if as_json:
         shown = {"id": job_id, "name": record.name, "state": record.state.value}
         print_json(shown | _data(tree))

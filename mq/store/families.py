@@ -46,12 +46,15 @@ class ChildReport:
         key: the child's key.
         outcome: completed, failed or cancelled.
         exit: its exit, None without one.
+        born: when the parent was enqueued, ms; one of another instant is another parent. None
+            takes whichever has the id.
     """
 
     parent: str
     key: str
     outcome: str
     exit: bytes | None = None
+    born: int | None = None
 
 
 @attrs.frozen
@@ -181,7 +184,8 @@ class Families(Running):
             args: list[Argument] = []
             for one in reports[start : start + REPORT_BATCH]:
                 exit_ = b"" if one.exit is None else one.exit
-                args += (one.parent, one.key, one.outcome, int(one.exit is not None), exit_)
+                born = "" if one.born is None else one.born
+                args += (one.parent, born, one.key, one.outcome, int(one.exit is not None), exit_)
             before: list[Argument] = [self._now(), ids.new_nonce()]
             words = self._caller.call_told("record_child_results", before, args)[1:]
             answers += (word == b"applied" for word in words)

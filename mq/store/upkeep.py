@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from mq import ids
 from mq.states import JobState
 from mq.store.reading import Reading
-from mq.validation import check_list, check_name
+from mq.validation import check_count, check_list, check_name
 
 _PRUNED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
 
 WINDOW_BATCH = 50
 BACKFILL_BATCH = 50
 PRUNE_BATCH = 50
+MAX_PRUNE = 500
 PRUNE_PAIRS = 40
 """Pairs of (queue, name) one call of prune looks at: 7 sets each."""
 
@@ -27,12 +28,15 @@ class Upkeep(Reading):
         A job goes by the age on its own record, by the store's `history_ttl`, and by the policy of
         the newest job of its queue, name and state, whichever comes first.
         """
+        check_count(limit, "limit", 1, MAX_PRUNE)
         removed = 0
         pairs = self.seen_pairs()
         ceilings = [self.history_ttl_ms.get(state.value, "") for state in _PRUNED]
-        for start in range(0, max(len(pairs), 1), PRUNE_PAIRS):
+        for start in range(0, len(pairs), PRUNE_PAIRS):
             flat = [text for pair in pairs[start : start + PRUNE_PAIRS] for text in pair]
             removed += int(self._caller.call("prune", self._now(), limit, *ceilings, *flat)[1])
+        if removed < limit:
+            removed += int(self._caller.call("prune", self._now(), limit, *ceilings)[1])
         return removed
 
     def window_sweep(self, limit: int = WINDOW_BATCH) -> int:

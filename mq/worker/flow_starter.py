@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from mq.errors import StoreError
-from mq.manifests import decode_row
+from mq.manifests import decode_row, id_taken
 from mq.records import Request
 from mq.states import JobState
 from mq.store import Store
@@ -57,24 +57,27 @@ class FlowStarter(Duty):
                     job_id = self._parents.get_nowait()
                 except queue.Empty:
                     return
-                self.done += 1
                 try:
                     self._start(job_id)
                 except StoreError:
+                    # Behind the others: a store that is away holds up no parent of another one.
+                    self._parents.put(job_id)
                     raise
                 except Exception:
                     # One that cannot be enqueued must not end the thread that starts all others.
                     log.exception("children of %s are left to the flow sweeper", job_id)
+                self.done += 1
 
     def _start(self, job_id: str) -> None:
-        started: list[ChildRow] = []
+        noted: list[ChildRow] = []
         while not self._stop_asked.is_set():
-            rows = self._store.next_children(job_id, [row.key for row in started])
+            rows = self._store.next_children(job_id, [row.key for row in noted])
             if not rows:
-                call_off_if_settled(self._app, self._store, job_id, started)
+                call_off_if_settled(self._app, self._store, job_id, noted)
                 return
-            enqueue_children(self._app, rows)
-            started = rows
+            taken = enqueue_children(self._app, rows)
+            report_taken(self._store, taken)
+            noted = [row for row in rows if row not in taken]
 
 
 def call_off_if_settled(app: App, store: Store, parent: str, rows: list[ChildRow]) -> None:
@@ -85,20 +88,43 @@ def call_off_if_settled(app: App, store: Store, parent: str, rows: list[ChildRow
     if not rows or store.get_states([parent]) == [JobState.WAITING_CHILDREN]:
         return
     for name, requests in _by_store(rows).items():
-        ids = [request.id for request in requests if request.id is not None]
+        ids = [request.id for _, request in requests if request.id is not None]
         app.store_named(name).steer("cancel_request", ids)
 
 
-def enqueue_children(app: App, rows: list[ChildRow]) -> None:
-    """Enqueue children into their stores, each store's in one call."""
-    for name, requests in _by_store(rows).items():
-        app.store_named(name).enqueue_many(requests)
+def enqueue_children(app: App, rows: list[ChildRow]) -> list[ChildRow]:
+    """Enqueue children into their stores, each store's in one call.
+
+    Returns:
+        Those that were not enqueued, because a job that is no child of this parent has the id.
+    """
+    taken = []
+    for name, mine in _by_store(rows).items():
+        store = app.store_named(name)
+        answers = store.enqueue_many([request for _, request in mine])
+        for (row, request), answer in zip(mine, answers, strict=True):
+            if answer.duplicate and is_of_another(store, request):
+                taken.append(row)
+    return taken
 
 
-def _by_store(rows: list[ChildRow]) -> dict[str, list[Request]]:
-    """Return the children's requests by the names of their stores."""
-    requests: dict[str, list[Request]] = {}
+def is_of_another(store: Store, request: Request) -> bool:
+    """Whether a job that is no child of this one's parent has its id."""
+    assert request.id is not None
+    record = store.get_job(request.id, bodies=False)
+    return record is not None and record.parent != request.parent
+
+
+def report_taken(store: Store, rows: list[ChildRow]) -> None:
+    """Report children that cannot be enqueued as failed."""
+    if rows:
+        store.record_child_results([id_taken(decode_row(row.key, row.row)) for row in rows])
+
+
+def _by_store(rows: list[ChildRow]) -> dict[str, list[tuple[ChildRow, Request]]]:
+    """Return the children with their requests by the names of their stores."""
+    requests: dict[str, list[tuple[ChildRow, Request]]] = {}
     for row in rows:
         child = decode_row(row.key, row.row)
-        requests.setdefault(child.store, []).append(child.request)
+        requests.setdefault(child.store, []).append((row, child.request))
     return requests

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 import attrs
 
 from mq.errors import DefinitionError, StoreError
-from mq.manifests import decode_row, exit_told
+from mq.manifests import decode_row, id_taken, report_of
+from mq.records import Child
 from mq.store import Store
 from mq.store.families import ChildReport, ChildRow, SweepRow
 from mq.worker.duty import Duty
-from mq.worker.flow_starter import call_off_if_settled, enqueue_children
+from mq.worker.flow_starter import (
+    call_off_if_settled,
+    enqueue_children,
+    is_of_another,
+    report_taken,
+)
 from mq.worker.options import WorkerOptions
 from mq.worker.outage import Streak
 
@@ -29,11 +35,20 @@ class Case:
 
     Args:
         row: as it was handed out.
-        job_id: the child's id.
+        child: what stands in it.
     """
 
     row: SweepRow
-    job_id: str
+    child: Child
+
+    @property
+    def job_id(self) -> str:
+        """The child's id."""
+        return str(self.child.request.id)
+
+    def report(self, outcome: str, exit_: bytes | None = None, reason: str = "") -> ChildReport:
+        """Return the report of the child to its parent."""
+        return report_of(self.child.request.parent, outcome, exit_, reason)[1]
 
 
 class FlowSweeper(Duty):
@@ -105,10 +120,17 @@ class FlowSweeper(Duty):
             self._store.record_child_results(reports)
 
     def _deliver(self, store: Store, cases: list[Case]) -> None:
-        answers = store.steer("cancel_request", [one.job_id for one in cases])
-        delivered = [
+        # Nobody is known to have enqueued these: who has the id of one may be another's child.
+        strangers = [
+            one
+            for one in cases
+            if one.row.kind == "owed_unstarted" and is_of_another(store, one.child.request)
+        ]
+        mine = [one for one in cases if one not in strangers]
+        answers = store.steer("cancel_request", [one.job_id for one in mine])
+        delivered = [one.row for one in strangers] + [
             one.row
-            for one, (word, _) in zip(cases, answers, strict=True)
+            for one, (word, _) in zip(mine, answers, strict=True)
             # Cancelled, flagged, finished or gone: nothing more is owed. One that was on its way
             # when its parent settled may come yet, so its row is left to be handed out again.
             if (one.row.kind, word) != ("owed_unstarted", "not_found")
@@ -118,10 +140,12 @@ class FlowSweeper(Duty):
 
     def _enqueue(self, cases: list[Case]) -> None:
         by_parent = _by_parent([one.row for one in cases])
-        enqueue_children(self._app, [row for rows in by_parent.values() for row in rows])
+        taken = enqueue_children(self._app, [row for rows in by_parent.values() for row in rows])
+        report_taken(self._store, taken)
         for parent, rows in by_parent.items():
-            self._store.next_children(parent, [row.key for row in rows], limit=0)
-            call_off_if_settled(self._app, self._store, parent, rows)
+            noted = [row for row in rows if row not in taken]
+            self._store.next_children(parent, [row.key for row in noted], limit=0)
+            call_off_if_settled(self._app, self._store, parent, noted)
 
 
 def _by_store(rows: Sequence[SweepRow]) -> dict[str, list[Case]]:
@@ -132,7 +156,7 @@ def _by_store(rows: Sequence[SweepRow]) -> dict[str, list[Case]]:
             child = decode_row(row.key, row.row)
             if not isinstance(child.request.id, str):
                 raise TypeError(f"its request has the id {child.request.id!r}")
-            cases.setdefault(child.store, []).append(Case(row, child.request.id))
+            cases.setdefault(child.store, []).append(Case(row, child))
         except Exception:
             log.exception("child %s of %s cannot be looked into", row.key, row.parent)
     return cases
@@ -147,38 +171,36 @@ def _by_parent(rows: Sequence[SweepRow]) -> dict[str, list[ChildRow]]:
 
 def _reports_of(store: Store, cases: Sequence[Case]) -> list[ChildReport]:
     """Return the reports of those children that have finished or are gone."""
-    reports, gone = [], {}
+    reports, gone = [], []
     states = store.get_states([one.job_id for one in cases]) if cases else []
     for one, state in zip(cases, states, strict=True):
         if state is not None and not state.finished:
             continue
         record = store.get_job(one.job_id) if state else None
         if record is None:
-            gone[one.job_id] = one.row
+            gone.append(one)
+        elif record.parent != one.child.request.parent:
+            reports.append(id_taken(one.child))
         elif record.state.finished:
-            row = one.row
-            told = exit_told(record.state.value, record.exit, record.failed_reason)
-            reports.append(ChildReport(row.parent, row.key, record.state.value, told))
+            reports.append(one.report(record.state.value, record.exit, record.failed_reason or ""))
     return reports + _left_behind(store, gone)
 
 
-def _left_behind(store: Store, gone: dict[str, SweepRow]) -> list[ChildReport]:
+def _left_behind(store: Store, gone: Sequence[Case]) -> list[ChildReport]:
     """Return the reports of children that are gone: their own, when they left one, else cancelled.
 
     A policy may remove a child in its own ack. Its report is then in the outbox, or has been
     carried, and whatever comes behind is ignored.
     """
-    reports = {
-        job_id: ChildReport(row.parent, row.key, "cancelled") for job_id, row in gone.items()
-    }
+    reports = {one.child.request.parent: one.report("cancelled") for one in gone}
+    by_parent = {one.child.request.parent: one for one in gone}
     after: str | None = None
-    left = set(gone)
+    left = set(by_parent)
     while left and (entries := store.peek_outbox(after=after)):
         for entry in entries:
-            if entry.child in left:
-                left.discard(entry.child)
-                row = gone[entry.child]
-                told = exit_told(entry.outcome, entry.exit, entry.reason)
-                reports[entry.child] = ChildReport(row.parent, row.key, entry.outcome, told)
+            if entry.parent in left:
+                left.discard(entry.parent)
+                one = by_parent[entry.parent]
+                reports[entry.parent] = one.report(entry.outcome, entry.exit, entry.reason)
         after = entries[-1].id
     return list(reports.values())

@@ -39,6 +39,7 @@ class Relay(Duty):
         self._app = app
         self._store = store
         self._complained: set[str] = set()
+        self._strange: set[str] = set()
         self._looking = threading.Lock()
         self.done = 0
 
@@ -70,7 +71,7 @@ class Relay(Duty):
             by_store.setdefault(name, []).append((entry.id, report))
         for name, reports in by_store.items():
             try:
-                self._app.store_named(name).record_child_results([one for _, one in reports])
+                self._record(name, [one for _, one in reports])
             except (DefinitionError, StoreError) as error:
                 self._complain(name, error)
                 continue
@@ -80,6 +81,23 @@ class Relay(Duty):
             carried += (entry_id for entry_id, _ in reports)
         self.done += len(carried)
         self._store.delete_outbox(carried)
+
+    def _record(self, name: str, reports: list[ChildReport]) -> None:
+        store = self._app.store_named(name)
+        applied = store.record_child_results(reports)
+        late = [one for one, taken in zip(reports, applied, strict=True) if not taken]
+        if not late or name in self._strange:
+            return
+        states = store.get_states([one.parent for one in late])
+        for one, state in zip(late, states, strict=True):
+            if state is None:
+                self._strange.add(name)
+                log.warning(
+                    "child %s reported to job %s in store %s, which has no such job: it was"
+                    " removed, or the store has another name where its children are enqueued",
+                    one.key, one.parent, name,
+                )  # fmt: skip
+                return
 
     def _complain(self, name: str, error: Exception) -> None:
         if name not in self._complained:

@@ -28,6 +28,12 @@ def runnable(app: App, store: str) -> dict[str, Job[Any, Any]]:
         if job.function is not None or (job.flow is not None and job.flow.complete)
     }
     for name in sorted(set(bound) - set(jobs)):
+        flow = bound[name].flow
+        if flow is not None and (flow.fan_out_function or flow.collect_function):
+            missing = "collect" if flow.fan_out_function else "fan_out"
+            raise DefinitionError(
+                f"flow {flow.name!r} of job {name!r} has no {missing} here: its worker needs both"
+            )
         log.warning("job %s has no handler here; its jobs are left to other workers", name)
     if not jobs:
         found = f"{len(bound)} without a handler" if bound else "none"

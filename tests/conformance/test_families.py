@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import attrs
 import pytest
 from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, outcomes, record, take
 from servers import Server
@@ -311,8 +312,14 @@ def test_a_childs_first_report_stands(store: Store) -> None:
     assert store.record_child_results([ChildReport("no-such-job", "a", "completed")]) == [False]
     store.enqueue(job("plain"))
     assert store.record_child_results([ChildReport("plain", "a", "completed")]) == [False]
+    # A child of another job that had the parent's id says nothing to this one.
+    born = record(store, PARENT).enqueued_at
+    for other in (born - 1, born + 1, 10 * born + 1):
+        late = attrs.evolve(report("b"), born=other)
+        assert store.record_child_results([late]) == [False]
+    assert seen(store) == {"a": "completed", "b": "pending"}
     store.cancel(PARENT)
-    assert store.record_child_results([report("b")]) == [False]
+    assert store.record_child_results([attrs.evolve(report("b"), born=born)]) == [False]
     assert seen(store) == {"a": "completed", "b": "cancelled"}
 
 

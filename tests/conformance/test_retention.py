@@ -483,6 +483,28 @@ def test_what_a_bounded_finish_leaves_is_pruned_in_steps(store: Store, clock: Fa
     assert violations(store) == []
 
 
+def test_a_policy_is_applied_however_late_one_looks(store: Store, clock: FakeClock) -> None:
+    """Also when the job that carries it is past its age: it goes behind those it is for."""
+    for at in range(2 * PRUNE_BATCH + 5):
+        finish(store, f"{at:03}")
+    finish(store, "last", Keep(age="1h"))
+    store.enqueue(job("other", name="other"))
+    store.cancel("other")
+    clock.advance(2 * HOUR_MS)
+    steps = []
+    while step := store.prune():
+        steps.append(step)
+    assert steps == [PRUNE_BATCH, PRUNE_BATCH, 6]
+    assert ids(store) == ["other"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 501, True, 1.5, "x", None])
+def test_a_step_takes_a_number_that_can_be(store: Store, limit: Any) -> None:
+    """Anything else is refused here, and not by a script."""
+    with pytest.raises((ValueError, TypeError), match="limit must be"):
+        store.prune(limit)
+
+
 def test_everything_that_can_expire_leaves_an_empty_store(store: Store, clock: FakeClock) -> None:
     """After any mix of outcomes: the store's hash and its counter, and claims that expire."""
     keep = Keep(age="1h")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import attrs
@@ -95,7 +96,7 @@ def test_ids_of_children_follow_from_parent_and_key(app: mq.App) -> None:
     assert [row.key for row in rows] == ["a", "b"]
     assert [one.id for one in requests(rows)] == ["flow/default/p/a", "flow/default/p/b"]
     assert manifests.manifest_of(flow, parent_record(), [part(app, "a"), part(app, "b")]) == rows
-    assert ParentRef.decode(requests(rows)[1].parent) == ParentRef(1, "default", "p", "b")
+    assert ParentRef.decode(requests(rows)[1].parent) == ParentRef(1, "default", "p", "b", 0)
 
 
 def test_a_child_of_a_child_stands_one_deeper(app: mq.App) -> None:
@@ -183,22 +184,62 @@ def test_a_mode_that_is_none_is_refused(app: mq.App) -> None:
 def test_a_parent_has_one_flow_and_no_handler(app: mq.App) -> None:
     """Its handlers are those of the flow."""
     flow = make_flow(app)
-    with pytest.raises(mq.DefinitionError, match="'whole' has a handler already"):
-        app.flow("again", parent=flow.parent, children=[])
+    with pytest.raises(mq.DefinitionError, match="'whole' is the parent of flow 'sum' already"):
+        app.flow("again", parent=flow.parent, children=[app.jobs["part"]])
+    with pytest.raises(mq.DefinitionError, match="'whole' is the parent of flow 'sum'"):
+        flow.parent.handler(lambda number: number)
 
     @app.job("plain")
     def plain(number: int) -> int:
         return number
 
     with pytest.raises(mq.DefinitionError, match=r"'plain' .* App\.define"):
-        app.flow("other", parent=plain, children=[])
+        app.flow("other", parent=plain, children=[app.jobs["part"]])
 
 
 def test_a_parent_runs_in_threads(app: mq.App) -> None:
     """A definition that asks for a process is told where its own two functions run."""
     parent = app.define("big", payload=int, result=int, executor="process")
+    child = app.define("small", payload=int, result=int)
     with pytest.raises(mq.DefinitionError, match="'big' has executor='process'"):
-        app.flow("f", parent=parent, children=[])
+        app.flow("f", parent=parent, children=[child])
+
+
+def test_members_of_a_flow_are_definitions_of_its_app(app: mq.App) -> None:
+    """What is none is named where the flow is declared; so is a name that is taken."""
+    make_flow(app)
+    parent, part = app.define("p", payload=int), app.jobs["part"]
+    foreign = mq.App("memory://").define("part", payload=int)
+    wrong: list[tuple[Any, Any, str]] = [
+        (None, [part], "parent must be a definition, got None"),
+        ("p", [part], "parent must be a definition, got 'p'"),
+        (foreign, [part], "is a definition of another App"),
+        (parent, None, "children must be a list of definitions, got None"),
+        (parent, part, "children must be a list of definitions"),
+        (parent, "part", "children must be a list of definitions, got 'part'"),
+        (parent, [], "children must be a list of definitions"),
+        (parent, ["part"], "each of children must be a definition, got 'part'"),
+        (parent, [part, foreign], "is a definition of another App"),
+    ]
+    for of, children, message in wrong:
+        with pytest.raises(mq.DefinitionError, match=f"flow 'f': .*{re.escape(message)}"):
+            app.flow("f", parent=of, children=children)
+    with pytest.raises(mq.DefinitionError, match="a flow 'sum' is declared already"):
+        app.flow("sum", parent=parent, children=[part])
+    assert parent.flow is None
+
+
+def test_a_key_with_a_slash_is_told_apart_from_the_id_of_a_parent(app: mq.App) -> None:
+    """So no two children of two parents come to one id, whatever stands in both."""
+    flow = make_flow(app)
+
+    def child_id(parent: str, key: str) -> str | None:
+        (row,) = manifests.manifest_of(flow, parent_record(parent), [part(app, key)])
+        return requests([row])[0].id
+
+    assert child_id("shop", "2026/11") == "flow/default/shop/2026%2F11"
+    assert child_id("shop/2026", "11") == "flow/default/shop/2026/11"
+    assert child_id("shop", "2026%2F11") == "flow/default/shop/2026%252F11"
 
 
 def test_handlers_of_the_wrong_shape_are_refused(app: mq.App) -> None:
@@ -208,27 +249,39 @@ def test_handlers_of_the_wrong_shape_are_refused(app: mq.App) -> None:
     async def late(number: int) -> list[Child]:
         return []
 
-    wrong: list[Any] = [lambda: None, late, lambda number, ctx, more: []]
+    async def lazy(number: int) -> AsyncIterator[Child]:
+        yield part(app, "a")
+
+    wrong: list[Any] = [lambda: None, late, lazy, lambda number, ctx, more: []]
     for function in wrong:
         with pytest.raises(mq.DefinitionError, match="fan_out of sum"):
             flow.fan_out(function)
     with pytest.raises(mq.DefinitionError, match="collect of sum"):
         flow.collect(lambda number: 1)
-
-
-@pytest.mark.parametrize(("fans_out", "collects"), [(True, False), (False, True), (False, False)])
-def test_a_flow_that_is_not_whole_is_left_to_other_workers(
-    app: mq.App, fans_out: bool, collects: bool
-) -> None:
-    """A producer may define it without handlers."""
-    flow = make_flow(app)
-    if fans_out:
+    flow.fan_out(lambda number: [])
+    flow.collect(lambda number, results: 1)
+    with pytest.raises(mq.DefinitionError, match="'sum' has a fan_out already"):
         flow.fan_out(lambda number: [])
-    if collects:
+    with pytest.raises(mq.DefinitionError, match="'sum' has a collect already"):
         flow.collect(lambda number, results: 1)
-    assert not flow.complete
+
+
+def test_a_flow_without_handlers_is_left_to_other_workers(app: mq.App) -> None:
+    """A producer may define it and no more."""
+    assert not make_flow(app).complete
     with pytest.raises(mq.DefinitionError, match="nothing to run"):
         mq.Worker(app)
+
+
+def test_half_a_flow_is_refused_by_a_worker(app: mq.App) -> None:
+    """Its jobs would wait for ever: what is missing is named."""
+    make_flow(app).fan_out(lambda number: [])
+    with pytest.raises(mq.DefinitionError, match="flow 'sum' of job 'whole' has no collect here"):
+        mq.Worker(app)
+    other = mq.App("memory://")
+    make_flow(other).collect(lambda number, results: 1)
+    with pytest.raises(mq.DefinitionError, match="flow 'sum' of job 'whole' has no fan_out here"):
+        mq.Worker(other)
 
 
 def test_the_verbs_of_a_flow_are_those_of_its_parent(app: mq.App) -> None:
@@ -250,12 +303,16 @@ def test_the_verbs_of_a_flow_are_those_of_its_parent(app: mq.App) -> None:
 
 
 def test_results_of_a_job_without_children_are_empty(app: mq.App) -> None:
-    """Of one that has not fanned out, and of an id that does not exist."""
+    """Of one that has not fanned out; an id that does not exist has none to tell of."""
     flow = make_flow(app)
-    for job_id in (flow.enqueue(1), "no-such-job"):
-        results = flow.child_results(job_id)
-        assert results.all() == []
-        assert (results.counts.total, results.counts.pending) == (0, 0)
+    results = flow.child_results(flow.enqueue(1))
+    assert results.all() == []
+    assert (results.counts.total, results.counts.pending) == (0, 0)
+    for page in (0, -1, 501):
+        with pytest.raises(ValueError, match=f"page must be 1 to 500, got {page}"):
+            results.iter(page=page)
+    with pytest.raises(mq.JobNotFoundError, match="'no-such-job'"):
+        flow.child_results("no-such-job")
 
 
 def test_a_child_that_did_not_complete_has_no_value() -> None:

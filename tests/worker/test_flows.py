@@ -308,7 +308,7 @@ def test_a_child_that_the_flow_does_not_name_is_refused(flow_app: mq.App) -> Non
     def stranger(number: int) -> int:
         return 1
 
-    family.flow.fan_out(lambda numbers: [stranger.child("a", 1)])
+    family.flow.fan_out_function = lambda numbers: [stranger.child("a", 1)]
     with worker_of(flow_app, **BRISK):
         job_id = family.flow.enqueue([])
         with pytest.raises(mq.JobFailedError, match="'stranger' child"):
@@ -414,15 +414,20 @@ def stopped(clock: FakeClock) -> Iterator[Family]:
 
 
 def fan_out(family: Family, *numbers: int, ack: bool = True) -> str:
-    """Do what a worker does up to the ack of the fan-out."""
+    """Enqueue a parent, and do what a worker does up to the ack of the fan-out."""
     job_id = family.flow.enqueue(list(numbers))
+    claim_and_fan_out(family, *numbers, ack=ack)
+    return str(job_id)
+
+
+def claim_and_fan_out(family: Family, *numbers: int, ack: bool = True) -> None:
+    """Do what a worker does with a parent up to the ack of the fan-out."""
     (claimed,) = family.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
     children = [family.square.child(str(n), n) for n in numbers]
     rows = manifests.manifest_of(family.flow, claimed, children)
-    family.store.write_manifest(job_id, TOKEN, rows, family.flow.on_child_failure)
+    family.store.write_manifest(claimed.id, TOKEN, rows, family.flow.on_child_failure)
     if ack:
-        family.store.ack_fanned_out(job_id, TOKEN)
-    return str(job_id)
+        family.store.ack_fanned_out(claimed.id, TOKEN)
 
 
 def make_local(app: mq.App) -> mq.Job[int, int]:
@@ -438,7 +443,7 @@ def fan_out_of(store: Store, child: mq.Job[int, int], key: str) -> str:
     request = attrs.evolve(
         made.request,
         id=f"flow/default/{parent}/{key}",
-        parent=manifests.ParentRef(1, "default", parent, key).encode(),
+        parent=manifests.ParentRef(1, "default", parent, key, store.now_ms()).encode(),
     )
     row = ChildRow(key, manifests.encode_row(attrs.evolve(made, request=request)))
     store.write_manifest(parent, TOKEN, [row], "continue")
@@ -483,6 +488,7 @@ def test_counts_cost_a_collect_no_read_and_pages_one_each(
     stopped.store.record_child_results([ChildReport(job_id, name, "completed") for name in names])
     calls = counted(monkeypatch, stopped.store)
     results = stopped.flow.child_results(job_id)
+    assert calls.pop("get") == 1  # whether there is such a parent
     assert calls == {"list_child_results": 1}
     assert results.counts == ChildCounts(5, 5, 0, 0)
     assert calls == {"list_child_results": 1}
@@ -635,6 +641,83 @@ def test_a_child_that_runs_is_left_alone(stopped: Family, clock: FakeClock) -> N
         sweeper.look()
     assert state(stopped.store, stopped.child_id(job_id, 1)) == "waiting"
     assert stopped.flow.child_results(job_id).counts.pending == 1
+
+
+# An id that is another job's
+
+
+def test_a_parent_whose_id_is_used_again_gets_no_old_result(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """Children of the first stand in the way of the second, which hears of it at once."""
+
+    def flow_of(number: int) -> mq.JobStatus[Any]:
+        stopped.flow.enqueue([number], job_id="again")
+        assert mq.Worker(stopped.app, burst=True).run() in (0, 5)
+        return stopped.flow.poll("again")  # type: ignore[return-value]
+
+    assert flow_of(3).exit == mq.Success({"sum": 9, "completed": 1, "failed": 0, "cancelled": 0})
+    assert stopped.flow.parent.remove("again")
+    clock.advance(1)
+    second = flow_of(3)
+    assert second.exit == mq.Success({"sum": 0, "completed": 0, "failed": 1, "cancelled": 0})
+    (child,) = stopped.flow.child_results("again").all()
+    assert isinstance(child.exit, mq.Defect)
+    assert "its id flow/default/again/3 is that of a job of another parent" in child.exit.message
+    # As the message says: without that job the id is free.
+    assert stopped.flow.parent.remove("again")
+    assert stopped.square.remove(stopped.child_id("again", 3))
+    clock.advance(1)
+    assert flow_of(3).exit == mq.Success({"sum": 9, "completed": 1, "failed": 0, "cancelled": 0})
+
+
+@pytest.mark.parametrize("enqueued", [True, False])
+def test_what_an_earlier_parent_of_an_id_left_behind_says_nothing_to_the_next(
+    stopped: Family, clock: FakeClock, enqueued: bool
+) -> None:
+    """Neither a report that comes late, nor a child that still runs; and no cancel reaches it."""
+    starter, relay, sweeper = duties(stopped.app, stopped.store)
+    first = stopped.flow.enqueue([1], job_id="again")
+    claim_and_fan_out(stopped, 1)
+    starter.start_children(first)
+    starter.look()
+    (child,) = stopped.store.claim(["default"], ["square"], "old", 60 * AGE_MS).jobs
+    stopped.store.record_child_results([ChildReport(first, "1", "cancelled")])
+    (claimed,) = stopped.store.claim(["default"], ["total"], TOKEN, 1_000).jobs
+    stopped.store.ack_completed(claimed.id, TOKEN, b"")
+    assert stopped.store.remove(first)
+    clock.advance(1)
+    second = stopped.flow.enqueue([1], job_id="again")
+    claim_and_fan_out(stopped, 1)
+    if enqueued:
+        starter.start_children(second)
+        starter.look()
+        assert stopped.flow.child_results(second).counts == ChildCounts(1, 0, 1, 0)
+    else:
+        assert stopped.flow.cancel(second) == "cancelled"
+        for _ in range(2):
+            sweeper.look()
+            clock.advance(AGE_MS)
+        assert stopped.flow.child_results(second).counts == ChildCounts(1, 0, 0, 1)
+    assert record(stopped.store, child.id).cancel_requested is False
+    stopped.store.ack_completed(child.id, "old", stopped.square.exit_codec.encode_success(7, 100))
+    before = stopped.flow.child_results(second).counts
+    relay.look()
+    assert stopped.flow.child_results(second).counts == before
+    assert stopped.store.peek_outbox() == []
+
+
+def test_a_child_whose_id_is_that_of_another_job_fails(stopped: Family) -> None:
+    """The sweep finds it, too; the other job is left alone."""
+    stopped.flow.on_child_failure = "fail"
+    job_id = fan_out(stopped, 1)
+    plain = stopped.app.define("plain", payload=int)
+    plain.enqueue(1, job_id=stopped.child_id(job_id, 1))
+    starter, _, _ = duties(stopped.app, stopped.store)
+    starter.start_children(job_id)
+    starter.look()
+    assert record(stopped.store, job_id).failed_reason == "child 1 failed"
+    assert state(stopped.store, stopped.child_id(job_id, 1)) == "waiting"
 
 
 def test_a_child_that_an_operator_removed_is_reported_cancelled(
@@ -877,7 +960,7 @@ def test_a_report_that_cannot_be_carried_holds_up_no_other(
     starter, relay, _ = duties(stopped.app, stopped.store)
     starter.start_children(job_id)
     starter.look()
-    for at, parent in enumerate(("1\nelsewhere\np\nk", "no reference")):
+    for at, parent in enumerate(("1\nelsewhere\np\nk\n", "no reference")):
         request = attrs.evolve(stopped.square.request(1), id=f"lost-{at}", parent=parent)
         stopped.store.enqueue(request)
         stopped.store.cancel(f"lost-{at}")
