@@ -19,9 +19,14 @@ from mq.job_verbs import JobVerbs, P, R
 from mq.policies import Backoff, Dedupe, KeepPolicy, check_dedupe
 from mq.records import Child, Enqueued, Request
 from mq.schedules import Scheduled, begun, schedule_record
-from mq.schedules import check_key as check_schedule_key
 from mq.signatures import check_callback, read_signature
-from mq.validation import check_instant, check_job_id, check_metadata, check_text
+from mq.validation import (
+    check_instant,
+    check_job_id,
+    check_metadata,
+    check_schedule_key,
+    check_text,
+)
 
 if TYPE_CHECKING:
     from mq.app import App

@@ -9,14 +9,11 @@ import attrs
 from mq.cadence import read_cadence
 from mq.durations import Duration, to_ms
 from mq.records import ScheduleRecord
-from mq.validation import check_name, check_text
+from mq.validation import check_name, check_schedule_key
 
 if TYPE_CHECKING:
     from mq.definitions import Job
     from mq.store import Store
-
-MAX_KEY_BYTES = 256
-"""The id of an occurrence holds name, key and instant, and must be a job id."""
 
 _REFUSED = {
     "dedupe": "an occurrence exists once by its own id",
@@ -72,7 +69,7 @@ def schedule_record(
         )
     return ScheduleRecord(
         name=job.name,
-        key=check_key(key),
+        key=check_schedule_key(key),
         cadence=cadence,
         request=attrs.evolve(request, id=None, delay_ms=None),
         next_run_at=0,
@@ -89,11 +86,6 @@ def begun(schedule: ScheduleRecord, now: int) -> ScheduleRecord:
         next_run_at=schedule.cadence.next_after(now, now),
         anchor=now if schedule.cadence.every_ms else 0,
     )
-
-
-def check_key(key: object) -> str:
-    """Return the key of a schedule: 1 to 256 bytes of text without control characters."""
-    return check_text(key, "schedule key", max_bytes=MAX_KEY_BYTES)
 
 
 @attrs.frozen

@@ -108,8 +108,7 @@ class Ticker(Duty):
             if why is None:
                 ticks.append(Tick(schedule, next_run_at))
                 continue
-            slot = schedule.next_run_at
-            if self._store.advance_schedule(schedule.name, schedule.key, slot, next_run_at):
+            if self._skip(schedule, next_run_at):
                 log.info("schedule %s:%s: %s, no job", schedule.name, schedule.key, why)
         for start in range(0, len(ticks), TICK_BATCH):
             made = self._store.tick_all(ticks[start : start + TICK_BATCH])
@@ -119,6 +118,14 @@ class Ticker(Duty):
                 following.append(due.now + LEFT_MS)
                 break
         return following
+
+    def _skip(self, schedule: ScheduleRecord, next_run_at: int) -> bool:
+        name, key, slot = schedule.name, schedule.key, schedule.next_run_at
+        try:
+            return self._store.advance_schedule(name, key, slot, next_run_at)
+        except ValueError as error:  # another program wrote what no schedule can be called
+            self._complain(f"{name}:{key}", str(error))
+            return False
 
     def _next_of(self, schedule: ScheduleRecord, now: int) -> int | None:
         """The first occurrence after now: those missed meanwhile become one job."""
