@@ -51,6 +51,23 @@ class Tick:
     next_run_at: int
 
 
+@attrs.frozen
+class Declared:
+    """What declaring a schedule did.
+
+    Args:
+        change: `created`, `kept`, `reset`, or `left`: it has another cadence and was left alone.
+        next_run_at: the next occurrence, ms.
+        group: the group it had; empty for none.
+        cadence: the cadence it had, as text; empty when it was created.
+    """
+
+    change: str
+    next_run_at: int
+    group: str
+    cadence: str
+
+
 class Scheduling(Producing):
     """The verbs of schedules."""
 
@@ -61,11 +78,29 @@ class Scheduling(Producing):
             `created`, `kept` (the same cadence: its next occurrence stays) or `reset` (another one:
             its next occurrence is the one given), and the next occurrence.
         """
-        word, next_run_at = self._asked(
-            "upsert_schedule", schedule.name, schedule.key,
-            schedule.cadence.encode(), schedule.next_run_at, *wire.schedule_fields(schedule),
+        made = self.declare_schedule(schedule, reset=True)
+        return made.change, made.next_run_at
+
+    def declare_schedule(self, schedule: ScheduleRecord, *, reset: bool) -> Declared:
+        """Register a schedule as `upsert_schedule` does, and tell what was there.
+
+        Args:
+            schedule: what is registered.
+            reset: whether another cadence begins anew; if not, a schedule that has one is left as
+                it is, and only noted as registered at this instant.
+        """
+        name, key = _checked(schedule.name, schedule.key)
+        word, next_run_at, group, cadence = self._asked(
+            "upsert_schedule", name, key, schedule.cadence.encode(),
+            check_instant_ms(schedule.next_run_at, "next_run_at"), int(reset),
+            *wire.schedule_fields(schedule),
         )  # fmt: skip
-        return word.decode(), int(next_run_at)
+        return Declared(
+            word.decode(),
+            int(next_run_at),
+            group.decode(errors="replace"),
+            cadence.decode(errors="replace"),
+        )
 
     def remove_schedule(self, name: str, key: str, updated_at: int | None = None) -> bool:
         """Delete a schedule; False when it was left alone or is not there. Its jobs stay.

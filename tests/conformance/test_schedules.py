@@ -700,6 +700,9 @@ Verb = Callable[[Store], Any]
 VERBS: dict[str, Verb] = {
     "upsert created": lambda s: s.upsert_schedule(schedule("new", 300)),
     "upsert kept": lambda s: s.upsert_schedule(schedule("a", 300)),
+    "declare left": lambda s: s.declare_schedule(
+        schedule("a", 300, cadence=Cadence(every_ms=1)), reset=False
+    ),
     "upsert reset": lambda s: s.upsert_schedule(schedule("a", 300, cadence=Cadence(every_ms=1))),
     "tick": lambda s: s.tick(NAME, "a", 100, 200, occurrence(100, "a")),
     "tick of a taken id": lambda s: s.tick(NAME, "a", 100, 200, job("taken")),
