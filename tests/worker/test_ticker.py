@@ -115,6 +115,27 @@ def test_missed_occurrences_become_one_job(
     assert slots(app.store)[-1] == START_MS + 101 * HOUR_MS
 
 
+def test_a_late_schedule_with_a_key_that_none_can_have_holds_up_no_other(
+    app: mq.App, clock: FakeClock, report: mq.Job[str, None], lines: Callable[..., list[str]]
+) -> None:
+    """Another program wrote it: it is complained of once, and left where it stands."""
+    store, odd = app.store, "k" * 257
+    report.schedule("k", every="1h", payload="a", max_lateness="1m")
+    report.schedule("fine", every="2h", payload="a")
+    client = store._caller.client
+    client.execute_command(
+        "RENAME", store.keys.schedule("report", "k"), store.keys.schedule("report", odd)
+    )
+    client.execute_command("ZREM", store.keys.schedules(), "report:k")
+    client.execute_command("ZADD", store.keys.schedules(), START_MS + HOUR_MS, f"report:{odd}")
+    clock.advance(2 * HOUR_MS)
+    ticker = ticker_of(store)
+    ticker.look()
+    ticker.look()
+    assert slots(store) == [START_MS + 2 * HOUR_MS]
+    assert len([line for line in lines(logging.ERROR) if odd in line]) == 1
+
+
 def test_an_interval_stays_on_its_first_grid_whatever_happens(
     app: mq.App, clock: FakeClock, report: mq.Job[str, None]
 ) -> None:
