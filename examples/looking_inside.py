@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import attrs
 
 import mq
-from mq import codec
+from mq import codec, manifests
 from mq.clock import FakeClock
 from mq.records import JobRecord
 
@@ -52,6 +52,12 @@ class Shop:
             attempts=3,
             backoff=mq.exponential("1m"),
         )
+        self.fetch_rates = app.define("fetch-rates", payload=str, queue="rates")
+        self.remind = app.define(
+            "remind", payload=Invoice, result=str, error=Declined, queue="reminders"
+        )
+        self.close_month = app.define("close-month", payload=str, queue="months")
+        self.month = app.flow("month", parent=self.close_month, children=[self.remind])
 
     def claim(self, job: mq.Job, worker: str) -> JobRecord:
         token = f"token-{self.clock.now_ms()}"
@@ -77,6 +83,7 @@ def fill(url: str, prefix: str = "mq") -> FakeClock:
     shop = Shop(url, prefix)
     run_jobs(shop)
     steer_jobs(shop)
+    tick_and_fan_out(shop)
     return shop.clock
 
 
@@ -84,7 +91,12 @@ def run_jobs(shop: Shop) -> None:
     """From 10:00:00 to 10:02:50: jobs that ended, were lost, wait or run."""
     clock, store, charge, send_email = shop.clock, shop.store, shop.charge, shop.send_email
 
-    # 10:00:00  A-17 is charged in a quarter of a second.
+    # 10:00:00  Rates are fetched every two minutes, and at half past two in Paris for the books.
+    shop.fetch_rates.schedule("euro", every="2m", payload="EUR")
+    shop.fetch_rates.schedule("books", cron="30 2 * * *", tz="Europe/Paris", payload="EUR")
+    shop.fetch_rates.schedule("dollar", every="2m", payload="USD")
+
+    # A-17 is charged in a quarter of a second.
     charge.enqueue(Invoice("A-17", 1250), job_id="A-17", metadata={"customer": "ada"})
     record = shop.claim(charge, "web-1:4711:9f3c")
     clock.advance(250)
@@ -130,7 +142,7 @@ def run_jobs(shop: Shop) -> None:
 
 
 def steer_jobs(shop: Shop) -> None:
-    """From 10:02:52 to 10:03:00: a pause, dedup keys, cancels and a new metadata index."""
+    """From 10:02:52 to 10:02:58: a pause, dedup keys, cancels and a new metadata index."""
     clock, store, charge, send_email = shop.clock, shop.store, shop.charge, shop.send_email
 
     # 10:02:52  Somebody pauses the mails. Ada gets one digest an hour, however many are asked for,
@@ -169,8 +181,40 @@ def steer_jobs(shop: Shop) -> None:
     store.declare_index(["plan"])
     store.backfill(limit=2)
 
-    # 10:03:00  This is when we look.
-    clock.advance(2_000)
+
+def tick_and_fan_out(shop: Shop) -> None:
+    """From 10:02:58 to 10:03:00: an occurrence becomes a job, and a parent has three children."""
+    store, remind = shop.store, shop.remind
+
+    # 10:02:58  A worker makes the job of 10:02:00, and somebody pauses the schedule for dollars.
+    store.pause_schedule("fetch-rates", "dollar")
+    (due,) = store.due_schedules().schedules
+    next_run_at = due.next_after(shop.clock.now_ms())
+    request = due.occurrence(due.next_run_at)
+    store.tick(due.name, due.key, due.next_run_at, next_run_at, request)
+
+    # A month is closed: three reminders are enqueued.
+    shop.close_month.enqueue("2025-12", job_id="month-12")
+    parent = shop.claim(shop.close_month, "web-1:4711:9f3c")
+    children = [remind.child(number, Invoice(number, 500)) for number in ("A-18", "A-19", "A-20")]
+    rows = manifests.manifest_of(shop.month, parent, children)
+    store.write_manifest(parent.id, parent.token, rows, "continue")
+    store.ack_fanned_out(parent.id, parent.token)
+    for row in store.next_children(parent.id):
+        store.enqueue(manifests.decode_row(row.key, row.row).request)
+    store.next_children(parent.id, started=[child.key for child in children])
+
+    # 10:02:59  One has been sent, and its report was carried to the parent.
+    shop.clock.advance(1_000)
+    shop.succeed(shop.claim(remind, "web-1:4711:9f3c"), "sent")
+    (entry,) = store.peek_outbox()
+    _, report = manifests.report_of(entry.parent, entry.outcome, entry.exit)
+    store.record_child_results([report])
+    store.delete_outbox([entry.id])
+
+    # 10:03:00  Another one fails, and its report is on the way. This is when we look.
+    shop.clock.advance(1_000)
+    shop.decline(shop.claim(remind, "web-2:4802:1b7e"), "no such mailbox", last=True)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,8 @@ class App:
     def schedules(self, group: str, *, prune_after: Duration | None = None) -> ScheduleSet:
         """Declare the schedules of one owner; workers of the app register them.
 
+        Keep an empty set when the last schedule of a group goes, so that it is pruned.
+
         Args:
             group: name of the owner: the service, or a part of it.
             prune_after: delete schedules of the group that no process has declared for this long;
@@ -129,7 +131,7 @@ class App:
         """
         if any(one.group == group for one in self.schedule_sets):
             raise DefinitionError(f"the schedules of group {group!r} are declared already")
-        made = ScheduleSet(group, prune_after)
+        made = ScheduleSet(self, group, prune_after)
         self.schedule_sets.append(made)
         return made
 

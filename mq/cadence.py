@@ -30,6 +30,17 @@ AROUND = timedelta(hours=6)
 LONGEST = timedelta(days=1) + AROUND
 """Longer than any zone's clocks were ever set on: one that crosses the date line loses a day."""
 MAX_CRON_BYTES = 200
+_NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_NO_PLACE = frozenset({"localtime", "posixrules", "factory"})
+"""Files of the zone database that are set up for one machine."""
 
 
 @attrs.frozen
@@ -76,8 +87,12 @@ class Cadence:
         return anchor_ms + ((at_ms - anchor_ms) // self.every_ms + 1) * self.every_ms
 
 
-def read_cadence(cron: str | None, tz: str, every: Duration | None) -> Cadence:
+def read_cadence(cron: str | None, tz: str | ZoneInfo, every: Duration | None) -> Cadence:
     """Return a cadence from what a user writes; ValueError or TypeError names what is wrong."""
+    if isinstance(tz, ZoneInfo):
+        if tz.key is None:
+            raise ValueError("zone read from a file has no name: use one such as 'Europe/Paris'")
+        tz = tz.key
     if (cron is None) == (every is None):
         raise TypeError("give cron= or every=, one of them")
     if every is not None:
@@ -90,6 +105,9 @@ def read_cadence(cron: str | None, tz: str, every: Duration | None) -> Cadence:
     if not isinstance(cron, str):
         raise TypeError(f"cron must be text, got {type(cron).__name__}")
     fields = cron.split()
+    if cron.strip().lower() in _NICKNAMES:
+        written = _NICKNAMES[cron.strip().lower()]
+        raise ValueError(f"cron {cron.strip()!r} must have five fields: write {written!r}")
     if len(fields) != 5 or len(cron) > MAX_CRON_BYTES:
         raise ValueError(f"cron {cron[:80]!r} must have five fields: minute hour day month weekday")
     cadence = Cadence(" ".join(fields), tz)
@@ -181,6 +199,11 @@ def _parsed(cron: str, start: datetime) -> Any:
 
 
 def _zone(tz: str) -> ZoneInfo:
+    # Some file systems take a name in any case.
+    if str(tz).casefold() in _NO_PLACE:
+        raise ValueError(
+            f"zone {tz!r} means something else on each machine: use a name such as 'Europe/Paris'"
+        )
     try:
         return ZoneInfo(tz)
     except (KeyError, OSError, ValueError, TypeError):

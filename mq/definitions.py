@@ -14,16 +14,23 @@ import attrs
 
 from mq.durations import Duration
 from mq.errors import DefinitionError, JobIdConflictError, PayloadError
-from mq.job_options import Conduct, Policies
+from mq.job_options import Conduct, Policies, check_options
 from mq.job_verbs import JobVerbs, P, R
 from mq.policies import Backoff, Dedupe, KeepPolicy, check_dedupe
 from mq.records import Child, Enqueued, Request
 from mq.schedules import Scheduled, begun, schedule_record
-from mq.schedules import check_key as check_schedule_key
 from mq.signatures import check_callback, read_signature
-from mq.validation import check_instant, check_job_id, check_metadata, check_text
+from mq.validation import (
+    check_instant,
+    check_job_id,
+    check_metadata,
+    check_schedule_key,
+    check_text,
+)
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from mq.app import App
     from mq.codec import ExitCodec, TypeCodec
     from mq.flows import Flow
@@ -349,9 +356,11 @@ class Job(JobVerbs[P, R]):
             PayloadError: the payload does not fit its type.
             ValueError, TypeError: the key or an option cannot work.
         """
-        for option in ("dedupe", "job_id"):
+        own = ("dedupe", "job_id")
+        for option in own:
             if options.get(option) is not None:
                 raise TypeError(f"a child takes no {option}=: its id follows from parent and key")
+        check_options(options, "child", refused=own)
         request = self.request(payload, **options)
         return Child(
             check_text(key, "child key", max_bytes=MAX_CHILD_KEY_BYTES),
@@ -366,7 +375,7 @@ class Job(JobVerbs[P, R]):
         key: str,
         *,
         cron: str | None = None,
-        tz: str = "UTC",
+        tz: str | ZoneInfo = "UTC",
         every: Duration | None = None,
         payload: Any = None,
         group: str = "",
@@ -382,7 +391,8 @@ class Job(JobVerbs[P, R]):
         Args:
             key: names the schedule among those of this definition.
             cron: five fields, minute hour day month weekday; or give `every`.
-            tz: zone whose wall clock the cron expression means, such as `"Europe/Paris"`.
+            tz: zone whose wall clock the cron expression means, such as `"Europe/Paris"`, or a
+                `ZoneInfo`.
             every: interval, on the grid that begins now.
             payload: of each job.
             group: owner it is listed under.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import attrs
@@ -68,6 +68,34 @@ class Policies:
         return attrs.evolve(
             base, **{name: value for name, value in mine.items() if value is not None}
         )
+
+
+_OPTIONS = (
+    "queue",
+    "priority",
+    "attempts",
+    "backoff",
+    "timeout",
+    "keep",
+    "metadata",
+    "delay",
+    "at",
+)
+"""What a job may be given beside its payload, wherever it is made."""
+
+
+def check_options(given: Mapping[str, Any], verb: str, *, refused: Collection[str] = ()) -> None:
+    """Raise TypeError for an option that a verb does not know.
+
+    Args:
+        given: options by name.
+        verb: how the message names it.
+        refused: options that the verb has said no to, unless they are None.
+    """
+    for name in given:
+        if name not in _OPTIONS and name not in refused:
+            known = ", ".join(option for option in _OPTIONS if option not in refused)
+            raise TypeError(f"{verb}() has no option {name!r}: use {known}")
 
 
 @attrs.frozen(kw_only=True)

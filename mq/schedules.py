@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
 from mq.cadence import read_cadence
 from mq.durations import Duration, to_ms
+from mq.errors import DefinitionError
+from mq.job_options import check_options
+from mq.job_verbs import JobVerbs
 from mq.records import ScheduleRecord
-from mq.validation import check_name, check_text
+from mq.validation import check_name, check_schedule_key
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from mq.app import App
     from mq.definitions import Job
+    from mq.flows import Flow
     from mq.store import Store
 
-MAX_KEY_BYTES = 256
-"""The id of an occurrence holds name, key and instant, and must be a job id."""
+Mine = dict[tuple[str, str], ScheduleRecord]
+"""The schedules of a set that are for one store, by job name and key."""
 
 _REFUSED = {
     "dedupe": "an occurrence exists once by its own id",
@@ -44,7 +51,7 @@ def schedule_record(
     key: str,
     *,
     cron: str | None,
-    tz: str,
+    tz: str | ZoneInfo,
     every: Duration | None,
     payload: Any,
     group: str,
@@ -61,6 +68,7 @@ def schedule_record(
     for option, why in _REFUSED.items():
         if options.get(option) is not None:
             raise ValueError(f"a schedule takes no {option}=: {why}")
+    check_options(options, "schedule", refused=_REFUSED)
     if overlap not in ("allow", "skip"):
         raise ValueError(f"overlap must be 'allow' or 'skip', got {overlap!r}")
     cadence = read_cadence(cron, tz, every)
@@ -72,7 +80,7 @@ def schedule_record(
         )
     return ScheduleRecord(
         name=job.name,
-        key=check_key(key),
+        key=check_schedule_key(key),
         cadence=cadence,
         request=attrs.evolve(request, id=None, delay_ms=None),
         next_run_at=0,
@@ -91,26 +99,53 @@ def begun(schedule: ScheduleRecord, now: int) -> ScheduleRecord:
     )
 
 
-def check_key(key: object) -> str:
-    """Return the key of a schedule: 1 to 256 bytes of text without control characters."""
-    return check_text(key, "schedule key", max_bytes=MAX_KEY_BYTES)
-
-
 @attrs.frozen
 class Drift:
-    """How the store differed from what a set declares; keys as `<name>:<key>`.
+    """How the store differed from what a set declares; schedules as `<name>:<key>`.
 
     Args:
         created: schedules that were missing.
         reset: schedules that had another cadence.
         extra: schedules of the group that are not declared (any more), and are left alone.
         pruned: those of them that were deleted, because nobody has declared them for long enough.
+        taken: schedules that were another group's, and whose; empty for no group.
+        left: schedules that have another cadence than the declared one, and were left alone,
+            because this set has reset them before: the cadence as it is declared, and as it is.
     """
 
-    created: list[str]
-    reset: list[str]
-    extra: list[str]
-    pruned: list[str]
+    created: list[str] = attrs.field(factory=list)
+    reset: list[str] = attrs.field(factory=list)
+    extra: list[str] = attrs.field(factory=list)
+    pruned: list[str] = attrs.field(factory=list)
+    taken: dict[str, str] = attrs.field(factory=dict)
+    left: dict[str, tuple[str, str]] = attrs.field(factory=dict)
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        parts = [
+            f"{what} {', '.join(labels)}"
+            for what, labels in (
+                ("created", self.created),
+                ("reset to the declared cadence", self.reset),
+                ("not declared any more", self.extra),
+                ("pruned", self.pruned),
+            )
+            if labels
+        ]
+        return "; ".join([*parts, *self.warnings()]) or "as declared"
+
+    def warnings(self) -> list[str]:
+        """Return a line for each schedule that another owner or process sees otherwise."""
+        taken = [
+            f"{label} was {f'of group {group}' if group else 'of no group'}, and is taken over"
+            for label, group in self.taken.items()
+        ]
+        left = [
+            f"{label} is declared as {declared!r}, another process has made it {found!r}:"
+            " it is left so"
+            for label, (declared, found) in self.left.items()
+        ]
+        return taken + left
 
 
 class ScheduleSet:
@@ -121,55 +156,102 @@ class ScheduleSet:
     that no process has declared for that long. So while a deploy rolls, old workers keep theirs.
 
     Args:
+        app: whose definitions are scheduled.
         group: name of the owner.
         prune_after: the grace before a schedule that is no longer declared is deleted; None never
             deletes any.
     """
 
-    def __init__(self, group: str, prune_after: Duration | None = None) -> None:
+    def __init__(self, app: App, group: str, prune_after: Duration | None = None) -> None:
         self.group = check_name(group, "group")
         self.prune_after_ms = None if prune_after is None else to_ms(prune_after, "prune_after")
+        self._app = app
         self._declared: dict[tuple[str, str], tuple[Job[Any, Any], ScheduleRecord]] = {}
+        self._registered: set[tuple[str, str]] = set()
 
     def add(
         self,
-        job: Job[Any, Any],
+        job: Job[Any, Any] | Flow[Any, Any],
         key: str,
         *,
         cron: str | None = None,
-        tz: str = "UTC",
+        tz: str | ZoneInfo = "UTC",
         every: Duration | None = None,
         payload: Any = None,
         overlap: str = "allow",
         max_lateness: Duration | None = None,
         **options: Any,
     ) -> None:
-        """Declare one schedule; the arguments are those of `Job.schedule`.
+        """Declare one schedule; a definition or a flow, and the arguments of its `schedule`.
 
         Raises:
-            ValueError, TypeError: cadence, key or an option cannot work, or the set has a schedule
-                of this job and key.
+            DefinitionError: the definition is another app's.
+            ValueError, TypeError: cadence, key or an option cannot work, or a set of the app has a
+                schedule of this job and key.
             PayloadError: the payload does not fit its type.
         """
+        definition = self._definition(job)
         record = schedule_record(
-            job, key, cron=cron, tz=tz, every=every, payload=payload, group=self.group,
+            definition, key, cron=cron, tz=tz, every=every, payload=payload, group=self.group,
             overlap=overlap, max_lateness=max_lateness, options=options,
         )  # fmt: skip
-        if (job.name, record.key) in self._declared:
-            raise ValueError(f"schedule {key!r} of job {job.name!r} is declared twice")
-        self._declared[job.name, record.key] = (job, record)
+        at = (record.name, record.key)
+        for other in [self, *self._app.schedule_sets]:
+            if other.declares(*at):
+                twice = f"schedule {record.key!r} of job {record.name!r} is declared twice"
+                where = f"groups {other.group!r} and {self.group!r}: leave it to one of them"
+                raise ValueError(twice if other is self else f"{twice}, by {where}")
+        self._declared[at] = (definition, record)
+
+    def declares(self, name: str, key: str) -> bool:
+        """Whether the set has a schedule of this job name and key."""
+        return (name, key) in self._declared
+
+    def _definition(self, given: object) -> Job[Any, Any]:
+        job: Any = given
+        parent = getattr(given, "parent", None)
+        if isinstance(parent, JobVerbs) and getattr(parent, "flow", None) is given:
+            job = parent
+        if not isinstance(job, JobVerbs):
+            raise TypeError(
+                "add() takes a definition, as app.define and @app.job return it, or a flow, got"
+                f" {type(given).__name__}"
+            )
+        if self._app.jobs.get(job.name) is not job:
+            raise DefinitionError(
+                f"job {job.name!r} is defined by another App than the one whose"
+                f" schedules({self.group!r}) this is: use the definition of the same app"
+            )
+        return cast("Job[Any, Any]", job)
 
     def apply(self, store: Store) -> Drift:
-        """Register what is declared for a store, and tell how it differed."""
-        drift = Drift([], [], [], [])
+        """Register what is declared for a store, and tell how it differed.
+
+        A cadence that differs is reset the first time; when it differs again, another process has
+        reset it since, and it is left alone.
+        """
+        drift = Drift()
         mine = {at: record for at, (job, record) in self._declared.items() if job.store is store}
         now = store.now_ms()
-        for (name, key), record in mine.items():
-            word, _ = store.upsert_schedule(begun(record, now))
-            if word in ("created", "reset"):
-                getattr(drift, word).append(f"{name}:{key}")
-        if not mine and self._declared:
-            return drift
+        self._register(store, mine, now, drift)
+        if mine or not self._declared:
+            self._look_for_others(store, mine, now, drift)
+        return drift
+
+    def _register(self, store: Store, mine: Mine, now: int, drift: Drift) -> None:
+        for at, record in mine.items():
+            label = f"{record.name}:{record.key}"
+            made = store.declare_schedule(begun(record, now), reset=at not in self._registered)
+            self._registered.add(at)
+            if made.change == "left":
+                drift.left[label] = (record.cadence.encode(), made.cadence)
+                continue
+            if made.change != "kept":
+                getattr(drift, made.change).append(label)
+            if made.change != "created" and made.group != self.group:
+                drift.taken[label] = made.group
+
+    def _look_for_others(self, store: Store, mine: Mine, now: int, drift: Drift) -> None:
         for found in store.list_schedules(group=self.group):
             if (found.name, found.key) in mine:
                 continue
@@ -182,4 +264,3 @@ class ScheduleSet:
             elif store.get_schedule(found.name, found.key) is not None:
                 # Another process has declared it since the list was read.
                 drift.extra.append(label)
-        return drift

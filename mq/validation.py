@@ -15,6 +15,10 @@ MAX_PRIORITY = 1_000
 MAX_ID_BYTES = 512
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_BYTES = 512
+MAX_SCHEDULE_KEY_BYTES = 256
+"""The id of an occurrence holds name, key and instant, and must be a job id."""
+MAX_INSTANT_MS = 253_402_300_799_999
+"""The last one a datetime can say, at the end of the year 9999."""
 # Ids that mq makes itself begin with these words and a slash.
 RESERVED_JOB_NAMES = frozenset({"sched", "flow"})
 
@@ -161,6 +165,16 @@ def check_instant(at: object, what: str = "at") -> int:
             "pass datetime.now(timezone.utc) or set tzinfo=ZoneInfo(...)"
         )
     return (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+def check_instant_ms(value: object, what: str) -> int:
+    """Return an instant given as whole ms since 1970; 0 is one like any other."""
+    return check_count(value, what, 0, MAX_INSTANT_MS)
+
+
+def check_schedule_key(key: object) -> str:
+    """Return the key of a schedule: 1 to 256 bytes of text without control characters."""
+    return check_text(key, "schedule key", max_bytes=MAX_SCHEDULE_KEY_BYTES)
 
 
 def _shown(text: str) -> str:

@@ -25,7 +25,7 @@ from mq.cli.parameters import JOB_NAME, QUEUE_NAME, CheckedType
 from mq.cli.root import show_help_alone
 from mq.cli.stores import reach, store_options, unreached_store_options
 from mq.durations import format_ms
-from mq.validation import check_name
+from mq.validation import check_name, check_schedule_key
 
 if TYPE_CHECKING:
     from mq.cadence import Cadence
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 
 
 def _check_schedule(text: str) -> str:
-    from mq.schedules import check_key  # late: it loads what definitions need
-
     name, colon, key = text.partition(":")
     if not colon:
         raise ValueError(f"{text[:80]!r} is no schedule: write job-name:key, as the list has it")
-    return f"{check_name(name, 'job name')}:{check_key(key)}"
+    return f"{check_name(name, 'job name')}:{check_schedule_key(key)}"
 
 
 SCHEDULE = CheckedType("schedule", _check_schedule)

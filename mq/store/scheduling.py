@@ -11,6 +11,7 @@ from mq import ids, wire
 from mq.errors import DecodeError
 from mq.records import Request, ScheduleRecord
 from mq.store.producing import Producing
+from mq.validation import check_instant_ms, check_name, check_schedule_key
 from mq.wire import Argument
 
 SCHEDULE_BATCH = 100
@@ -50,6 +51,23 @@ class Tick:
     next_run_at: int
 
 
+@attrs.frozen
+class Declared:
+    """What declaring a schedule did.
+
+    Args:
+        change: `created`, `kept`, `reset`, or `left`: it has another cadence and was left alone.
+        next_run_at: the next occurrence, ms.
+        group: the group it had; empty for none.
+        cadence: the cadence it had, as text; empty when it was created.
+    """
+
+    change: str
+    next_run_at: int
+    group: str
+    cadence: str
+
+
 class Scheduling(Producing):
     """The verbs of schedules."""
 
@@ -60,11 +78,29 @@ class Scheduling(Producing):
             `created`, `kept` (the same cadence: its next occurrence stays) or `reset` (another one:
             its next occurrence is the one given), and the next occurrence.
         """
-        word, next_run_at = self._asked(
-            "upsert_schedule", schedule.name, schedule.key,
-            schedule.cadence.encode(), schedule.next_run_at, *wire.schedule_fields(schedule),
+        made = self.declare_schedule(schedule, reset=True)
+        return made.change, made.next_run_at
+
+    def declare_schedule(self, schedule: ScheduleRecord, *, reset: bool) -> Declared:
+        """Register a schedule as `upsert_schedule` does, and tell what was there.
+
+        Args:
+            schedule: what is registered.
+            reset: whether another cadence begins anew; if not, a schedule that has one is left as
+                it is, and only noted as registered at this instant.
+        """
+        name, key = _checked(schedule.name, schedule.key)
+        word, next_run_at, group, cadence = self._asked(
+            "upsert_schedule", name, key, schedule.cadence.encode(),
+            check_instant_ms(schedule.next_run_at, "next_run_at"), int(reset),
+            *wire.schedule_fields(schedule),
         )  # fmt: skip
-        return word.decode(), int(next_run_at)
+        return Declared(
+            word.decode(),
+            int(next_run_at),
+            group.decode(errors="replace"),
+            cadence.decode(errors="replace"),
+        )
 
     def remove_schedule(self, name: str, key: str, updated_at: int | None = None) -> bool:
         """Delete a schedule; False when it was left alone or is not there. Its jobs stay.
@@ -74,11 +110,13 @@ class Scheduling(Producing):
             key: its key.
             updated_at: delete it only if this is when it was last registered, ms; None in any case.
         """
-        if_of = "" if updated_at is None else updated_at
+        name, key = _checked(name, key)
+        if_of = "" if updated_at is None else check_instant_ms(updated_at, "updated_at")
         return bool(self._asked("remove_schedule", name, key, if_of)[0] == b"removed")
 
     def pause_schedule(self, name: str, key: str) -> bool:
         """Let a schedule make no jobs until it is resumed; False when there is none."""
+        name, key = _checked(name, key)
         return bool(self._asked("pause_schedule", name, key, 1, "", "")[0] == b"ok")
 
     def resume_schedule(self, name: str, key: str) -> bool:
@@ -128,8 +166,11 @@ class Scheduling(Producing):
             request: the job, with its id.
 
         Raises:
-            ValueError: the request has no id.
+            ValueError, TypeError: the request has no id, or an argument cannot be one.
         """
+        name, key = _checked(name, key)
+        expected = check_instant_ms(expected, "expected")
+        next_run_at = check_instant_ms(next_run_at, "next_run_at")
         if not request.id:
             raise ValueError("a tick needs a request with an id: its occurrence must exist once")
         args = _tick_args(name, key, expected, next_run_at, request)
@@ -155,7 +196,20 @@ class Scheduling(Producing):
         return answers
 
     def advance_schedule(self, name: str, key: str, expected: int, next_run_at: int) -> bool:
-        """Move a schedule on without a job; False when it no longer stands at `expected`."""
+        """Move a schedule on without a job; False when it no longer stands at `expected`.
+
+        Args:
+            name: job name of the schedule.
+            key: its key.
+            expected: the occurrence it must still stand at, ms.
+            next_run_at: the occurrence it moves on to, ms.
+
+        Raises:
+            ValueError, TypeError: an argument cannot be one; nothing was sent.
+        """
+        name, key = _checked(name, key)
+        expected = check_instant_ms(expected, "expected")
+        next_run_at = check_instant_ms(next_run_at, "next_run_at")
         reply = self._caller.call_told(
             "advance_schedule", [self._now()], [name, key, expected, next_run_at]
         )
@@ -175,6 +229,7 @@ class Scheduling(Producing):
         Raises:
             DecodeError: its record is there and cannot be read; `remove_schedule` deletes it.
         """
+        name, key = _checked(name, key)
         fields = self._caller.repeat(
             lambda _: self._caller.client.execute_command("HGETALL", self.keys.schedule(name, key))
         )
@@ -198,8 +253,16 @@ class Scheduling(Producing):
     ) -> list[ScheduleRecord]:
         """Return schedules by their next occurrence, then by key; paused ones among them.
 
-        Those whose record cannot be read are left out: see `unreadable_schedules`.
+        Those whose record cannot be read are left out: see `unreadable_schedules`. The group `""`
+        is that of schedules without an owner.
         """
+        for asked, what in (
+            (name, "job name"),
+            (queue, "queue"),
+            (None if group == "" else group, "group"),
+        ):
+            if asked is not None:
+                check_name(asked, what)
         found, _ = self._everything()
         return sorted(
             (
@@ -247,6 +310,11 @@ class Scheduling(Producing):
             return own
         seconds, micros = self._caller.repeat(lambda _: self._caller.client.execute_command("TIME"))
         return int(seconds) * 1000 + int(micros) // 1000
+
+
+def _checked(name: object, key: object) -> tuple[str, str]:
+    """Return what names a schedule."""
+    return check_name(name, "job name"), check_schedule_key(key)
 
 
 def _read(rows: Sequence[Any]) -> tuple[list[ScheduleRecord], list[str]]:

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+import attrs
+
 from mq.records import ScheduleRecord
 from mq.schedules import ScheduleSet
 from mq.store import Store
@@ -44,6 +46,7 @@ class Ticker(Duty):
         self._sets = sets
         self._declared_at: dict[str, int] = {}
         self._unreadable: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
         self._next_at_s: float | None = None
         self._looking = threading.Lock()
 
@@ -94,7 +97,13 @@ class Ticker(Duty):
             drift = one.apply(self._store)
             self._declared_at[one.group] = now
             if drift.created or drift.reset or drift.pruned or (drift.extra and since is None):
-                log.info("schedules of %s: %s", one.group, drift)
+                # What is a warning is told as one.
+                told = attrs.evolve(drift, taken={}, left={})
+                log.info("schedules of %s: %s", one.group, told)
+            for warning in drift.warnings():
+                if (one.group, warning) not in self._warned:
+                    self._warned.add((one.group, warning))
+                    log.warning("schedules of %s: %s", one.group, warning)
 
     def _tick(self, due: Due) -> list[int]:
         """Tick what is due; returns the occurrences that come after, ms."""
@@ -108,8 +117,7 @@ class Ticker(Duty):
             if why is None:
                 ticks.append(Tick(schedule, next_run_at))
                 continue
-            slot = schedule.next_run_at
-            if self._store.advance_schedule(schedule.name, schedule.key, slot, next_run_at):
+            if self._skip(schedule, next_run_at):
                 log.info("schedule %s:%s: %s, no job", schedule.name, schedule.key, why)
         for start in range(0, len(ticks), TICK_BATCH):
             made = self._store.tick_all(ticks[start : start + TICK_BATCH])
@@ -119,6 +127,14 @@ class Ticker(Duty):
                 following.append(due.now + LEFT_MS)
                 break
         return following
+
+    def _skip(self, schedule: ScheduleRecord, next_run_at: int) -> bool:
+        name, key, slot = schedule.name, schedule.key, schedule.next_run_at
+        try:
+            return self._store.advance_schedule(name, key, slot, next_run_at)
+        except ValueError as error:  # another program wrote what no schedule can be called
+            self._complain(f"{name}:{key}", str(error))
+            return False
 
     def _next_of(self, schedule: ScheduleRecord, now: int) -> int | None:
         """The first occurrence after now: those missed meanwhile become one job."""

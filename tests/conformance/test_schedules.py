@@ -621,6 +621,50 @@ def test_what_is_unknown_is_neither_paused_nor_resumed_nor_removed(store: Store)
     assert snapshot(store) == {}
 
 
+@pytest.mark.parametrize("instant", ["soon", None, True, 1.5, -1, 2**62, b"1", 253_402_300_800_000])
+def test_what_is_no_instant_is_refused_before_anything_is_sent(store: Store, instant: Any) -> None:
+    """A script cannot undo its first write when the second one fails."""
+    store.upsert_schedule(schedule(next_run_at=100))
+    before = snapshot(store)
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("expected", lambda: store.advance_schedule(NAME, KEY, instant, 200)),
+        ("next_run_at", lambda: store.advance_schedule(NAME, KEY, 100, instant)),
+        ("expected", lambda: store.tick(NAME, KEY, instant, 200, occurrence(100))),
+        ("next_run_at", lambda: store.tick(NAME, KEY, 100, instant, occurrence(100))),
+    ]
+    if instant is not None:
+        calls.append(("updated_at", lambda: store.remove_schedule(NAME, KEY, instant)))
+    for what, call in calls:
+        with pytest.raises((TypeError, ValueError), match=f"^{what} must be [^\n]*$"):
+            call()
+    assert snapshot(store) == before
+
+
+@pytest.mark.parametrize("wrong", [None, 1, True, b"a", "", "a\nb", ["a"]])
+def test_what_can_name_no_schedule_is_refused(store: Store, wrong: Any) -> None:
+    """In one line, about the argument; nothing is sent."""
+    for verb, more in (
+        ("pause_schedule", ()),
+        ("resume_schedule", ()),
+        ("remove_schedule", ()),
+        ("get_schedule", ()),
+        ("run_schedule_now", ()),
+        ("advance_schedule", (1, 2)),
+        ("tick", (1, 2, occurrence(1))),
+    ):
+        act = getattr(store, verb)
+        with pytest.raises((TypeError, ValueError), match=r"^job name [^\n]*$"):
+            act(wrong, KEY, *more)
+        with pytest.raises((TypeError, ValueError), match=r"^schedule key [^\n]*$"):
+            act(NAME, wrong, *more)
+    for asked, what in (("name", "job name"), ("queue", "queue"), ("group", "group")):
+        if wrong is None or (asked, wrong) == ("group", ""):
+            continue  # every one, and those of no group
+        with pytest.raises((TypeError, ValueError), match=f"^{what} [^\n]*$"):
+            store.list_schedules(**{asked: wrong})
+    assert snapshot(store) == {}
+
+
 # Lost replies
 
 
@@ -656,6 +700,9 @@ Verb = Callable[[Store], Any]
 VERBS: dict[str, Verb] = {
     "upsert created": lambda s: s.upsert_schedule(schedule("new", 300)),
     "upsert kept": lambda s: s.upsert_schedule(schedule("a", 300)),
+    "declare left": lambda s: s.declare_schedule(
+        schedule("a", 300, cadence=Cadence(every_ms=1)), reset=False
+    ),
     "upsert reset": lambda s: s.upsert_schedule(schedule("a", 300, cadence=Cadence(every_ms=1))),
     "tick": lambda s: s.tick(NAME, "a", 100, 200, occurrence(100, "a")),
     "tick of a taken id": lambda s: s.tick(NAME, "a", 100, 200, job("taken")),

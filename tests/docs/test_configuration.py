@@ -202,7 +202,7 @@ def test_limits() -> None:
         "expired locks dealt with in one sweep call": [store.SWEEP_BATCH],
         "dedup windows deleted in one sweep call": [store.WINDOW_BATCH],
         "dedup key": [policies.MAX_KEY_BYTES],
-        "key of a schedule or a child": [schedules.MAX_KEY_BYTES],
+        "key of a schedule or a child": [validation.MAX_SCHEDULE_KEY_BYTES],
         "cron expression": [cadence.MAX_CRON_BYTES],
         "finished jobs removed by a call that ends others": [_in_script("retain", "PRUNE_BATCH")],
         "finished jobs removed in one pruning call": [upkeep.PRUNE_BATCH],
@@ -218,7 +218,7 @@ def test_limits() -> None:
         "scripts that a list runs to fill a page": [listing.CALLS],
         "sorted sets that one script of a list merges": [listing.MAX_SETS],
     }
-    assert schedules.MAX_KEY_BYTES == definitions.MAX_CHILD_KEY_BYTES
+    assert validation.MAX_SCHEDULE_KEY_BYTES == definitions.MAX_CHILD_KEY_BYTES
     longest = "n" * options.MAX_ID_BYTES
     assert validation.check_name(longest, "queue") == keys.check_prefix(longest)
     with pytest.raises(ValueError, match="64"):

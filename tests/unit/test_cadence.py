@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -381,6 +383,32 @@ def test_a_zone_that_is_not_known_is_refused(zone: Any) -> None:
     """The message says what a name looks like."""
     with pytest.raises(ValueError, match=r"^zone .* is not known: use a name such as"):
         read_cadence("0 0 * * *", zone, None)
+
+
+@pytest.mark.parametrize("zone", ["localtime", "posixrules", "Factory", "Localtime", "FACTORY"])
+def test_a_zone_that_is_another_one_on_each_machine_is_refused(zone: str) -> None:
+    """Two workers would make two occurrences of one."""
+    with pytest.raises(ValueError, match=r"^zone .* on each machine: use a name[^\n]*$"):
+        read_cadence("0 0 * * *", zone, None)
+
+
+def test_a_zone_may_be_given_as_zoneinfo() -> None:
+    """It stands for its name; one that has none cannot travel."""
+    given = read_cadence("0 0 * * *", ZoneInfo("Europe/Paris"), None)
+    assert given == read_cadence("0 0 * * *", "Europe/Paris", None)
+    data = b"TZif" + bytes(16) + bytes(16) + bytes([0, 0, 0, 1, 0, 0, 0, 4]) + bytes(6) + b"UTC\0"
+    with pytest.raises(ValueError, match="has no name"):
+        read_cadence("0 0 * * *", ZoneInfo.from_file(io.BytesIO(data)), None)
+
+
+@pytest.mark.parametrize(
+    ("nickname", "fields"),
+    [("@daily", "0 0 * * *"), ("@Hourly", "0 * * * *"), (" @weekly", "0 0 * * 0")],
+)
+def test_a_nickname_is_refused_with_what_to_write(nickname: str, fields: str) -> None:
+    """The five fields that cron(8) has for it."""
+    with pytest.raises(ValueError, match=re.escape(f"write {fields!r}")):
+        read_cadence(nickname, "UTC", None)
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,18 @@ def test_a_definition_with_an_idempotency_key_may_be_scheduled(app: mq.App) -> N
     assert (request.id, request.delay_ms) == (None, None)
 
 
+def test_an_occurrence_runs_at_its_instant_whatever_delay_the_definition_has(app: mq.App) -> None:
+    """The cadence says when; the delay of a definition is for what is enqueued."""
+    job: mq.Job[Any, Any] = app.define("slow", payload=str, delay="5m")
+    slot = job.schedule("k", every="1h", payload="a").next_run_at
+    assert job.store.tick("slow", "k", slot, slot + 1, found(job, "k").occurrence(slot))
+    at_once = job.store.run_schedule_now("slow", "k")
+    for job_id in (f"sched/slow/k/{slot}", at_once or ""):
+        made = job.store.get_job(job_id)
+        assert made is not None
+        assert made.state is mq.JobState.WAITING
+
+
 def test_an_occurrence_has_its_instant_beside_all_the_metadata_there_may_be(
     app: mq.App, clock: FakeClock
 ) -> None:
@@ -198,6 +210,56 @@ def test_a_set_refuses_a_schedule_that_is_declared_twice(report: mq.Job[str, Non
         report.app.schedules("owner")
     with pytest.raises(ValueError, match="group"):
         report.app.schedules("not a name")
+
+
+def test_two_sets_refuse_the_same_schedule(report: mq.Job[str, None]) -> None:
+    """It has one owner; the message names both."""
+    report.app.schedules("billing").add(report, "k", every="1h", payload="a")
+    other = report.app.schedules("mail")
+    with pytest.raises(ValueError, match="declared twice, by groups 'billing' and 'mail'"):
+        other.add(report, "k", every="1h", payload="a")
+    other.add(report, "l", every="1h", payload="a")
+
+
+@pytest.mark.parametrize("given", [None, "report", 5, lambda word: None, mq.Keep(count=1)])
+def test_a_set_says_what_it_takes(app: mq.App, given: Any) -> None:
+    """In one line, where it is written."""
+    with pytest.raises(TypeError, match=r"^add\(\) takes a definition[^\n]*$"):
+        app.schedules("owner").add(given, "k", every="1h")
+
+
+def test_a_set_takes_a_flow_as_its_parent(app: mq.App, report: mq.Job[str, None]) -> None:
+    """Its schedule makes parents."""
+    parent: mq.Job[Any, Any] = app.define("digest", payload=str)
+    flow = app.flow("digests", parent=parent, children=[report])
+    owned = app.schedules("owner")
+    owned.add(flow, "k", every="1h", payload="a")
+    assert owned.apply(app.store).created == ["digest:k"]
+
+
+def test_a_set_refuses_a_definition_of_another_app(report: mq.Job[str, None]) -> None:
+    """Even one of the same name: it may be bound to another store."""
+    other = mq.App("memory://")
+    with pytest.raises(mq.DefinitionError, match="'report' is defined by another App"):
+        other.schedules("owner").add(report, "k", every="1h", payload="a")
+    other.define("report", payload=str)
+    with pytest.raises(mq.DefinitionError, match="'report' is defined by another App"):
+        other.schedules("more").add(report, "k", every="1h", payload="a")
+
+
+@pytest.mark.parametrize("value", [3, None])
+def test_an_option_that_is_not_known_is_named_with_its_verb(
+    report: mq.Job[str, None], value: Any
+) -> None:
+    """And what there is instead."""
+    known = "queue, priority, attempts, backoff, timeout, keep, metadata"
+    with pytest.raises(TypeError, match=rf"^schedule\(\) has no option 'retries': use {known}$"):
+        report.schedule("k", every="1h", payload="a", retries=value)
+    with pytest.raises(TypeError, match=rf"^schedule\(\) has no option 'retries': use {known}$"):
+        report.app.schedules("owner").add(report, "k", every="1h", payload="a", retries=value)
+    with pytest.raises(TypeError, match=rf"^child\(\) has no option 'retries': use {known}"):
+        report.child("k", "a", retries=value)
+    assert snapshot(report.store) == {}
 
 
 def test_declaring_a_set_needs_no_server() -> None:

@@ -115,6 +115,27 @@ def test_missed_occurrences_become_one_job(
     assert slots(app.store)[-1] == START_MS + 101 * HOUR_MS
 
 
+def test_a_late_schedule_with_a_key_that_none_can_have_holds_up_no_other(
+    app: mq.App, clock: FakeClock, report: mq.Job[str, None], lines: Callable[..., list[str]]
+) -> None:
+    """Another program wrote it: it is complained of once, and left where it stands."""
+    store, odd = app.store, "k" * 257
+    report.schedule("k", every="1h", payload="a", max_lateness="1m")
+    report.schedule("fine", every="2h", payload="a")
+    client = store._caller.client
+    client.execute_command(
+        "RENAME", store.keys.schedule("report", "k"), store.keys.schedule("report", odd)
+    )
+    client.execute_command("ZREM", store.keys.schedules(), "report:k")
+    client.execute_command("ZADD", store.keys.schedules(), START_MS + HOUR_MS, f"report:{odd}")
+    clock.advance(2 * HOUR_MS)
+    ticker = ticker_of(store)
+    ticker.look()
+    ticker.look()
+    assert slots(store) == [START_MS + 2 * HOUR_MS]
+    assert len([line for line in lines(logging.ERROR) if odd in line]) == 1
+
+
 def test_an_interval_stays_on_its_first_grid_whatever_happens(
     app: mq.App, clock: FakeClock, report: mq.Job[str, None]
 ) -> None:
@@ -458,7 +479,7 @@ def declared(
     app: mq.App, report: mq.Job[str, None], *keys: str, every: str = "1h", grace: str | None = None
 ) -> ScheduleSet:
     """A set of one group with these schedules."""
-    made = ScheduleSet("owner", prune_after=grace)
+    made = ScheduleSet(app, "owner", prune_after=grace)
     for key in keys:
         made.add(report, key, every=every, payload="a")
     return made
@@ -488,7 +509,7 @@ def test_a_set_is_registered_and_its_drift_is_told(
     assert {one.group for one in store.list_schedules()} == {"", "owner"}
     ticker_of(store, newer).look()
     assert [line for line in lines() if "schedules of owner" in line] == [
-        "schedules of owner: Drift(created=[], reset=[], extra=['report:a'], pruned=[])"
+        "schedules of owner: not declared any more report:a"
     ]
 
 
@@ -606,6 +627,80 @@ def test_while_a_deploy_rolls_old_and_new_workers_keep_theirs(
     assert keys_of(other) == ["both", "new"]
     old_app.close()
     other.close()
+
+
+def test_two_releases_with_different_cadences_let_the_schedule_fire(
+    app: mq.App,
+    server: Server,
+    clock: FakeClock,
+    report: mq.Job[str, None],
+    lines: Callable[..., list[str]],
+) -> None:
+    """Each process resets it once; the older one then leaves it alone, and says so once."""
+    old_app = mq.App(server.url, clock=clock)
+    old = ticker_of(old_app.store, declared(old_app, report_of(old_app), "k", grace="1h"))
+    new = ticker_of(app.store, declared(app, report, "k", every="2h", grace="1h"))
+    old.look()
+    clock.advance(1_000)
+    new.look()
+    began = clock.now_ms()
+    assert found(app.store).next_run_at == began + 2 * HOUR_MS
+    for _ in range(4 * 4):
+        clock.advance(HOUR_MS // 4)
+        old.look()
+        assert found(app.store).updated_at == clock.now_ms()
+        new.look()
+    assert found(app.store).cadence.every_ms == 2 * HOUR_MS
+    assert slots(app.store) == [began + 2 * HOUR_MS, began + 4 * HOUR_MS]
+    (told,) = [line for line in lines(logging.WARNING) if "report:k" in line]
+    assert told == (
+        "schedules of owner: report:k is declared as 'every 3600000', another process has made it"
+        " 'every 7200000': it is left so"
+    )
+    old_app.close()
+
+
+def test_a_schedule_that_is_left_alone_counts_as_declared(
+    app: mq.App, server: Server, clock: FakeClock, report: mq.Job[str, None]
+) -> None:
+    """Nothing else of it changes, and nobody prunes it meanwhile."""
+    mine = declared(app, report, "k", grace="1h")
+    mine.apply(app.store)
+    report.schedule("k", every="2h", payload="theirs", group="owner", overlap="skip")
+    before = found(app.store)
+    clock.advance(HOUR_MS)
+    assert mine.apply(app.store) == Drift(left={"report:k": ("every 3600000", "every 7200000")})
+    assert found(app.store) == attrs.evolve(before, updated_at=clock.now_ms())
+    assert declared(app, report, grace="1h").apply(app.store) == Drift(extra=["report:k"])
+    assert declared(app, report, "k").apply(app.store).reset == ["report:k"]
+
+
+def test_a_schedule_that_is_taken_over_is_told(
+    app: mq.App, clock: FakeClock, report: mq.Job[str, None], lines: Callable[..., list[str]]
+) -> None:
+    """From another owner and from nobody, once; created ones are nobody's."""
+    report.schedule("a", every="1h", payload="a", group="billing")
+    report.schedule("b", every="2h", payload="a")
+    ticker = ticker_of(app.store, declared(app, report, "a", "b", "c", grace="1h"))
+    for _ in range(3):
+        ticker.look()
+        clock.advance(HOUR_MS // 4)
+    assert {one.group for one in app.store.list_schedules()} == {"owner"}
+    assert [line for line in lines(logging.WARNING) if "report:" in line] == [
+        "schedules of owner: report:a was of group billing, and is taken over",
+        "schedules of owner: report:b was of no group, and is taken over",
+    ]
+
+
+def test_a_drift_reads_as_one_line() -> None:
+    """What there is none of is not named."""
+    assert str(Drift()) == "as declared"
+    told = Drift(["a:1", "a:2"], ["b:1"], ["c:1"], ["d:1"], {"e:1": ""}, {"f:1": ("x", "y")})
+    assert str(told) == (
+        "created a:1, a:2; reset to the declared cadence b:1; not declared any more c:1;"
+        " pruned d:1; e:1 was of no group, and is taken over;"
+        " f:1 is declared as 'x', another process has made it 'y': it is left so"
+    )
 
 
 def test_a_set_with_a_grace_is_declared_again_within_it(
