@@ -487,6 +487,7 @@ def test_a_policy_is_applied_however_late_one_looks(store: Store, clock: FakeClo
     """Also when the job that carries it is past its age: it goes behind those it is for."""
     for at in range(2 * PRUNE_BATCH + 5):
         finish(store, f"{at:03}")
+    clock.advance(1)
     finish(store, "last", Keep(age="1h"))
     store.enqueue(job("other", name="other"))
     store.cancel("other")
