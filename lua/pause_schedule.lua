@@ -19,7 +19,10 @@ if ARGV[3] == '1' and redis.call('EXISTS', answered_key(nonce)) == 1 then return
 local hash = schedule_key(name, key)
 local found = redis.call('HMGET', hash, 'next_run_at', 'paused', 'cadence')
 if not found[1] then return { 'not_found' } end
-if paused == (found[2] and true or false) then return { 'ok' } end
+if paused == (found[2] and true or false) then
+  redis.call('SET', answered_key(nonce), 'ok', 'PX', '60000')
+  return { 'ok' }
+end
 if not paused and found[3] ~= cadence then return { 'changed' } end
 redis.call('ZREM', set_of(not paused), name .. ':' .. key)
 if paused then

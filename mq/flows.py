@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mq.results import JobStatus
     from mq.schedules import Scheduled
     from mq.store import Store
-    from mq.store.families import ChildCounts
+    from mq.store.families import ChildCounts, ChildResult
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -65,7 +65,7 @@ class FlowResults:
         store: the parent's.
         job_id: the parent.
         counts: total, completed, failed and cancelled; no read is made for them.
-        decode: gives a child's exit its types.
+        decode: gives the exits of a page of children their types.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FlowResults:
         store: Store,
         job_id: str,
         counts: ChildCounts,
-        decode: Callable[[str, bytes], Exit],
+        decode: Callable[[Sequence[ChildResult]], Sequence[Exit | None]],
     ) -> None:
         self.counts = counts
         self._store = store
@@ -90,8 +90,7 @@ class FlowResults:
         cursor: str | None = None
         while True:
             found = self._store.list_child_results(self._job_id, page, cursor)
-            for item in found.items:
-                exit_ = None if item.exit is None else self._decode(item.key, item.exit)
+            for item, exit_ in zip(found.items, self._decode(found.items), strict=True):
                 yield ChildOutcome(item.key, item.outcome, exit_)
             cursor = found.cursor
             if cursor is None:
@@ -189,22 +188,29 @@ class Flow(Generic[P, R]):
     def results_of(self, store: Store, job_id: str) -> FlowResults:
         """Return the children of one parent."""
         counts = store.list_child_results(job_id, limit=0).counts
-        return FlowResults(store, job_id, counts, self._decoder(store, job_id))
+        return FlowResults(store, job_id, counts, lambda page: self._exits(store, job_id, page))
 
-    def _decoder(self, store: Store, job_id: str) -> Callable[[str, bytes], Exit]:
+    def _exits(self, store: Store, job_id: str, items: Sequence[ChildResult]) -> list[Exit | None]:
+        """Return the exits of a page of children, each by its own definition."""
+        told = [item.key for item in items if item.exit is not None]
         if len(self.children) == 1:
-            (only,) = self.children.values()
-            return lambda _, data: only.exit_codec.decode(data)
-
-        def decode(key: str, data: bytes) -> Exit:
-            row = store.get_child_row(job_id, key)
-            name = decode_row(key, row).request.name if row else ""
+            names = dict.fromkeys(told, next(iter(self.children)))
+        else:
+            rows = zip(told, store.get_child_rows(job_id, told), strict=True)
+            names = {key: decode_row(key, row).request.name if row else "" for key, row in rows}
+        exits: list[Exit | None] = []
+        for item in items:
+            if item.exit is None:
+                exits.append(None)
+                continue
+            name = names[item.key]
             job = self.children.get(name)
             if job is None:
-                raise FlowError(f"child {key!r} of {job_id} is a {name!r} job, which no flow names")
-            return job.exit_codec.decode(data)
-
-        return decode
+                raise FlowError(
+                    f"child {item.key!r} of {job_id} is a {name!r} job, which no flow names"
+                )
+            exits.append(job.exit_codec.decode(item.exit))
+        return exits
 
     # The parent's verbs
 

@@ -57,6 +57,8 @@ def encode_row(child: Child) -> bytes:
     from mq import codec  # late: it loads cattrs
 
     request = child.request
+    if not request.id:
+        raise ValueError(f"child {child.key[:80]!r} has no id: it must exist once")
     fields = attrs.asdict(request, filter=lambda at, _: at.name != "dedupe")
     return codec.pack_plain([child.store, {**fields, "metadata": dict(request.metadata)}])
 

@@ -234,8 +234,7 @@ class ScheduleSet:
         mine = {at: record for at, (job, record) in self._declared.items() if job.store is store}
         now = store.now_ms()
         self._register(store, mine, now, drift)
-        if mine or not self._declared:
-            self._look_for_others(store, mine, now, drift)
+        self._look_for_others(store, mine, now, drift)
         return drift
 
     def _register(self, store: Store, mine: Mine, now: int, drift: Drift) -> None:

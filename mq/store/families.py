@@ -219,8 +219,14 @@ class Families(Running):
 
     def get_child_row(self, job_id: str, key: str) -> bytes | None:
         """Return the row of one child, or None."""
-        found: bytes | None = self._caller.repeat(
-            lambda _: self._caller.client.execute_command("HGET", self.keys.rows(job_id), key)
+        return self.get_child_rows(job_id, [key])[0]
+
+    def get_child_rows(self, job_id: str, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the rows of some children, aligned; None where there is none."""
+        if not keys:
+            return []
+        found: list[bytes | None] = self._caller.repeat(
+            lambda _: self._caller.client.execute_command("HMGET", self.keys.rows(job_id), *keys)
         )
         return found
 

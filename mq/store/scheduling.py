@@ -210,9 +210,7 @@ class Scheduling(Producing):
         name, key = _checked(name, key)
         expected = check_instant_ms(expected, "expected")
         next_run_at = check_instant_ms(next_run_at, "next_run_at")
-        reply = self._caller.call_told(
-            "advance_schedule", [self._now()], [name, key, expected, next_run_at]
-        )
+        reply = self._asked("advance_schedule", name, key, expected, next_run_at)
         return bool(reply[0] == b"advanced")
 
     def due_schedules(

@@ -41,6 +41,8 @@ class FlowStarter(Duty):
         self._app = app
         self._store = store
         self._parents: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._waiting: list[str] = []
+        self._away: set[str] = set()
         self._looking = threading.Lock()
         self.done = 0
 
@@ -50,23 +52,48 @@ class FlowStarter(Duty):
         self.poke()
 
     def look(self) -> None:
-        """Enqueue the children of every parent that was noted."""
+        """Enqueue the children of every parent that was noted.
+
+        Parents with children in a store that is away come behind all others, and one of them is
+        tried a look: each try takes as long as a call is repeated for.
+
+        Raises:
+            StoreError: a store is away; parents wait for it.
+        """
         with self._looking:
-            while not self._stop_asked.is_set():
-                try:
-                    job_id = self._parents.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    self._start(job_id)
-                except StoreError:
-                    # Behind the others: a store that is away holds up no parent of another one.
+            self._begin_all()
+            if self._waiting and not self._stop_asked.is_set():
+                self._away.clear()
+                waiting, self._waiting = self._waiting, []
+                for job_id in waiting[1:]:
                     self._parents.put(job_id)
+                try:
+                    self._begin(waiting[0])
+                except StoreError:
+                    self._waiting.append(waiting[0])
                     raise
-                except Exception:
-                    # One that cannot be enqueued must not end the thread that starts all others.
-                    log.exception("children of %s are left to the flow sweeper", job_id)
-                self.done += 1
+                self._begin_all()
+
+    def _begin_all(self) -> None:
+        while not self._stop_asked.is_set():
+            try:
+                job_id = self._parents.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._begin(job_id)
+            except StoreError:
+                self._waiting.append(job_id)
+
+    def _begin(self, job_id: str) -> None:
+        try:
+            self._start(job_id)
+        except StoreError:
+            raise
+        except Exception:
+            # One that cannot be enqueued must not end the thread that starts all others.
+            log.exception("children of %s are left to the flow sweeper", job_id)
+        self.done += 1
 
     def _start(self, job_id: str) -> None:
         noted: list[ChildRow] = []
@@ -75,7 +102,14 @@ class FlowStarter(Duty):
             if not rows:
                 call_off_if_settled(self._app, self._store, job_id, noted)
                 return
-            taken = enqueue_children(self._app, rows)
+            stores = set(_by_store(rows))
+            if stores & self._away:
+                raise StoreError(f"store {min(stores & self._away)} is away")
+            try:
+                taken = enqueue_children(self._app, rows)
+            except StoreError:
+                self._away |= stores
+                raise
             report_taken(self._store, taken)
             noted = [row for row in rows if row not in taken]
 

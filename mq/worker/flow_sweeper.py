@@ -113,10 +113,13 @@ class FlowSweeper(Duty):
         unstarted = by_kind.get("unstarted", [])
         if owed:
             self._deliver(store, owed)
+        # One that was enqueued, not noted, and taken away by its own retention has left a report.
+        told = _in_outbox(store, unstarted)
+        unstarted = [one for one in unstarted if one.child.request.parent not in told]
         if unstarted:
             self._enqueue(unstarted)
-        still_open = unstarted + by_kind.get("started", [])
-        if reports := _reports_of(store, still_open):
+        reports = _reports_of(store, unstarted + by_kind.get("started", []))
+        if reports := [*told.values(), *reports]:
             self._store.record_child_results(reports)
 
     def _deliver(self, store: Store, cases: list[Case]) -> None:
@@ -192,15 +195,19 @@ def _left_behind(store: Store, gone: Sequence[Case]) -> list[ChildReport]:
     A policy may remove a child in its own ack. Its report is then in the outbox, or has been
     carried, and whatever comes behind is ignored.
     """
-    reports = {one.child.request.parent: one.report("cancelled") for one in gone}
-    by_parent = {one.child.request.parent: one for one in gone}
+    told = _in_outbox(store, gone)
+    return [told.get(one.child.request.parent) or one.report("cancelled") for one in gone]
+
+
+def _in_outbox(store: Store, cases: Sequence[Case]) -> dict[str, ChildReport]:
+    """Return the first report of each child that stands in the outbox, by its parent reference."""
+    told: dict[str, ChildReport] = {}
+    by_parent = {one.child.request.parent: one for one in cases}
     after: str | None = None
-    left = set(by_parent)
-    while left and (entries := store.peek_outbox(after=after)):
+    while len(told) < len(by_parent) and (entries := store.peek_outbox(after=after)):
         for entry in entries:
-            if entry.parent in left:
-                left.discard(entry.parent)
-                one = by_parent[entry.parent]
-                reports[entry.parent] = one.report(entry.outcome, entry.exit, entry.reason)
+            one = by_parent.get(entry.parent)
+            if one is not None and entry.parent not in told:
+                told[entry.parent] = one.report(entry.outcome, entry.exit, entry.reason)
         after = entries[-1].id
-    return list(reports.values())
+    return told

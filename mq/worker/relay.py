@@ -40,6 +40,7 @@ class Relay(Duty):
         self._store = store
         self._complained: set[str] = set()
         self._strange: set[str] = set()
+        self._failed: set[str] = set()
         self._looking = threading.Lock()
         self.done = 0
 
@@ -48,17 +49,26 @@ class Relay(Duty):
 
     def look(self) -> None:
         """Carry everything there is now; what cannot be carried holds up nothing else."""
-        after: str | None = None
         with self._looking:
-            while not self._stop_asked.is_set():
-                entries = self._store.peek_outbox(after=after)
-                if not entries:
-                    return
-                # A report may settle a parent that is a child itself: its own comes behind.
-                self._carry(entries)
-                after = entries[-1].id
+            # A call to a store that is away takes as long as it is repeated for. So one is asked
+            # once a look, and those that were away before come behind all others.
+            away = set(self._complained)
+            self._go_through(lambda name: name not in self._complained)
+            if away:
+                self._go_through(lambda name: name in away)
 
-    def _carry(self, entries: list[OutboxEntry]) -> None:
+    def _go_through(self, wanted: Callable[[str], bool]) -> None:
+        after: str | None = None
+        self._failed = set[str]()
+        while not self._stop_asked.is_set():
+            entries = self._store.peek_outbox(after=after)
+            if not entries:
+                return
+            # A report may settle a parent that is a child itself: its own comes behind.
+            self._carry(entries, wanted)
+            after = entries[-1].id
+
+    def _carry(self, entries: list[OutboxEntry], wanted: Callable[[str], bool]) -> None:
         carried: list[str] = []
         by_store: dict[str, list[tuple[str, ChildReport]]] = {}
         for entry in entries:
@@ -70,9 +80,12 @@ class Relay(Duty):
                 continue
             by_store.setdefault(name, []).append((entry.id, report))
         for name, reports in by_store.items():
+            if name in self._failed or not wanted(name):
+                continue
             try:
                 self._record(name, [one for _, one in reports])
             except (DefinitionError, StoreError) as error:
+                self._failed.add(name)
                 self._complain(name, error)
                 continue
             self._complained.discard(name)

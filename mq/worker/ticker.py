@@ -108,17 +108,21 @@ class Ticker(Duty):
     def _tick(self, due: Due) -> list[int]:
         """Tick what is due; returns the occurrences that come after, ms."""
         ticks, following = [], []
-        for schedule in due.schedules:
+        for found in due.schedules:
+            schedule = self._past_what_is_late(found, due.now)
+            if schedule is None:
+                continue
             next_run_at = self._next_of(schedule, due.now)
             if next_run_at is None:
                 continue
             following.append(next_run_at)
-            why = self._skipped(schedule, due.now)
+            if schedule.next_run_at > due.now:
+                continue
+            why = self._held_up(schedule)
             if why is None:
                 ticks.append(Tick(schedule, next_run_at))
-                continue
-            if self._skip(schedule, next_run_at):
-                log.info("schedule %s:%s: %s, no job", schedule.name, schedule.key, why)
+            else:
+                self._skip(schedule, next_run_at, why)
         for start in range(0, len(ticks), TICK_BATCH):
             made = self._store.tick_all(ticks[start : start + TICK_BATCH])
             self.ticked += sum(made)
@@ -128,13 +132,27 @@ class Ticker(Duty):
                 break
         return following
 
-    def _skip(self, schedule: ScheduleRecord, next_run_at: int) -> bool:
+    def _past_what_is_late(self, schedule: ScheduleRecord, now: int) -> ScheduleRecord | None:
+        """Return the schedule at the first occurrence that is not too late, perhaps one to come."""
+        late_ms, most_ms = now - schedule.next_run_at, schedule.max_lateness_ms
+        if most_ms is None or late_ms <= most_ms:
+            return schedule
+        in_time = self._next_of(schedule, now - most_ms - 1)
+        why = f"its occurrence is {late_ms} ms late"
+        if in_time is None or not self._skip(schedule, in_time, why):
+            return None
+        return attrs.evolve(schedule, next_run_at=in_time)
+
+    def _skip(self, schedule: ScheduleRecord, next_run_at: int, why: str) -> bool:
         name, key, slot = schedule.name, schedule.key, schedule.next_run_at
         try:
-            return self._store.advance_schedule(name, key, slot, next_run_at)
+            skipped = self._store.advance_schedule(name, key, slot, next_run_at)
         except ValueError as error:  # another program wrote what no schedule can be called
             self._complain(f"{name}:{key}", str(error))
             return False
+        if skipped:
+            log.info("schedule %s:%s: %s, no job", name, key, why)
+        return skipped
 
     def _next_of(self, schedule: ScheduleRecord, now: int) -> int | None:
         """The first occurrence after now: those missed meanwhile become one job."""
@@ -149,10 +167,7 @@ class Ticker(Duty):
             self._unreadable.add(label)
             log.error("schedule %s is left to other workers: %s", label, why)
 
-    def _skipped(self, schedule: ScheduleRecord, now: int) -> str | None:
-        late_ms = now - schedule.next_run_at
-        if schedule.max_lateness_ms is not None and late_ms > schedule.max_lateness_ms:
-            return f"its occurrence is {late_ms} ms late"
+    def _held_up(self, schedule: ScheduleRecord) -> str | None:
         if schedule.overlap == "skip" and schedule.last_job_id is not None:
             (state,) = self._store.get_states([schedule.last_job_id])
             if state is not None and not state.finished:

@@ -155,6 +155,7 @@ def test_another_token_begins_the_manifest_anew(store: Store, clock: FakeClock) 
         store.write_manifest(PARENT, TOKEN, rows("late"), "fail")
     assert store.ack_fanned_out(PARENT, "second") == "fanned_out"
     assert list(seen(store)) == ["both", "new"]
+    assert [one.key for one in store.next_children(PARENT)] == ["both", "new"]
     assert outcomes(store, PARENT) == ["stalled", "fanned-out"]
 
 
@@ -368,6 +369,21 @@ def test_the_first_failure_fails_the_parent_and_wins_ties(
     assert (entry.started_at, entry.exit, entry.worker_id) == (None, None, None)
     assert counts(store) == ChildCounts(2, 1, 1, 0)
     assert owed(store) == []
+
+
+def test_the_first_of_two_failures_in_one_call_is_named(store: Store) -> None:
+    """Whichever key comes first in the bytes."""
+    fan_out(store, "a", "b", "c", mode="fail")
+    store.record_child_results([report("b", "failed"), report("a", "failed")])
+    assert record(store, PARENT).failed_reason == "child b failed"
+    assert counts(store) == ChildCounts(3, 0, 2, 1)
+
+
+def test_a_child_that_was_reported_is_not_handed_out_any_more(store: Store) -> None:
+    """Also when nobody has noted that it was enqueued."""
+    fan_out(store, "a", "b")
+    store.record_child_results([report("a")])
+    assert [one.key for one in store.next_children(PARENT)] == ["b"]
 
 
 def test_a_failure_cancels_the_others_at_once(store: Store) -> None:
@@ -753,6 +769,7 @@ def test_the_outbox_is_one_line_that_looking_does_not_consume(store: Store) -> N
         store.cancel(name)
     first = store.peek_outbox(2)
     assert [one.child for one in first] == names[:2]
+    assert [one.child for one in store.peek_outbox(2, after=first[0].id)] == names[1:3]
     assert store.peek_outbox(2) == first
     for _ in range(2):
         store.delete_outbox([first[0].id, first[1].id, "999999", "no-number"])

@@ -285,6 +285,7 @@ def test_an_id_that_exists_inserts_nothing_and_the_schedule_goes_on(
     store.upsert_schedule(schedule(next_run_at=100))
     assert store.tick(NAME, KEY, 100, 200, job("taken", payload=b"second")) is False
     assert found(store).next_run_at == 200
+    assert found(store).last_run_at == 100
     assert record(store, "taken").payload == b"first"
     assert record(store, "taken").state is JobState.COMPLETED
     assert ids(store) == ["taken"]

@@ -74,6 +74,9 @@ def test_a_row_holds_the_whole_request(app: mq.App) -> None:
         app, "k", 7, queue="other", metadata={"a": "é"}, priority=-3, attempts=4,
         backoff=mq.fixed("2s"), timeout="1m", keep=mq.Keep(count=5), delay="9s",
     )  # fmt: skip
+    with pytest.raises(ValueError, match="child 'k' has no id"):
+        manifests.encode_row(child)
+    child = attrs.evolve(child, request=attrs.evolve(child.request, id="c"))
     back = manifests.decode_row("k", manifests.encode_row(child))
     assert back == child
     assert set(attrs.asdict(back.request)) == set(attrs.fields_dict(Request))

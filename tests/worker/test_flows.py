@@ -20,10 +20,11 @@ from worker.flow_jobs import define
 import mq
 from mq import codec, manifests
 from mq.clock import FakeClock
+from mq.policies import encode_keep
 from mq.records import Ack, Request
 from mq.states import JobState
 from mq.store import Store
-from mq.store.families import SWEEP_ROWS, ChildCounts, ChildReport, ChildRow
+from mq.store.families import OUTBOX_PAGE, SWEEP_ROWS, ChildCounts, ChildReport, ChildRow
 from mq.worker.flow_starter import FlowStarter, enqueue_children
 from mq.worker.flow_sweeper import FlowSweeper
 from mq.worker.options import read_options
@@ -844,8 +845,7 @@ def test_a_sweep_takes_a_few_calls_for_many_rows(
     assert other.counts()[JobState.WAITING] == SWEEP_ROWS
     # A last look for work finds none; a batch of states, and of jobs, is one call.
     assert at_home == {"flow_sweep_work": 2, "next_children": 1, "get": 1}
-    assert set(there) == {"enqueue", "counts", "get"}
-    assert there["get"] == 1
+    assert there == {"peek_outbox": 1, "enqueue": 1, "counts": 1, "get": 1}
     two_stores.flow.cancel(job_id)
     at_home.clear()
     there.clear()
@@ -889,6 +889,121 @@ def test_a_store_that_is_away_holds_up_its_own_children_alone(
     sweeper.look()
     assert other.counts()[JobState.CANCELLED] == SWEEP_ROWS + 5
     assert home.flow_sweep_work(0) == []
+
+
+def test_reports_to_a_store_that_is_away_hold_up_no_others(
+    two_stores: Family, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+) -> None:
+    """It is asked once a look, however many wait for it, and behind all others."""
+    home, other = two_stores.store, two_stores.app.store_named("other")
+    asked: list[str] = []
+
+    def away(reports: Any) -> Any:
+        asked.append("other")
+        raise mq.StoreError("away")
+
+    record_there = home.record_child_results
+    for at in range(3 * OUTBOX_PAGE):
+        lost = manifests.ParentRef(1, "other", "p", f"{at}").encode()
+        home.enqueue(Request(name="c", queue="default", payload=b"", id=f"c{at}", parent=lost))
+        home.cancel(f"c{at}")
+    near = fan_out_of(home, make_local(two_stores.app), "near")
+    starter, relay, _ = duties(two_stores.app, home)
+    starter.start_children(near)
+    starter.look()
+    home.cancel(f"flow/default/{near}/near")
+    monkeypatch.setattr(other, "record_child_results", away)
+
+    def here(reports: Any) -> Any:
+        asked.append("home")
+        return record_there(reports)
+
+    monkeypatch.setattr(home, "record_child_results", here)
+    relay.look()
+    assert asked == ["other", "home"]
+    assert state(home, near) == "waiting"
+    home.enqueue(Request(name="late", queue="default", payload=b"", id="late", parent=lost))
+    home.cancel("late")
+    asked.clear()
+    relay.look()
+    assert asked == ["other"]
+    assert len(home.peek_outbox(500)) == 3 * OUTBOX_PAGE + 1
+
+
+def test_children_of_a_store_that_is_away_hold_up_no_others(
+    two_stores: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One parent is tried a look, behind those whose children can be enqueued."""
+    home, other = two_stores.store, two_stores.app.store_named("other")
+    waiting = [fan_out(two_stores, number) for number in range(4)]
+    near = fan_out_of(home, make_local(two_stores.app), "near")
+    starter, _, _ = duties(two_stores.app, home)
+    asked: list[int] = []
+
+    def away(requests: Any) -> Any:
+        asked.append(1)
+        raise mq.StoreError("away")
+
+    with monkeypatch.context() as while_away:
+        while_away.setattr(other, "enqueue_many", away)
+        for parent in (*waiting, near):
+            starter.start_children(parent)
+        with pytest.raises(mq.StoreError):
+            starter.look()
+        assert len(asked) == 2
+        assert state(home, f"flow/default/{near}/near") == "waiting"
+        with pytest.raises(mq.StoreError):
+            starter.look()
+        assert len(asked) <= 4
+    starter.look()
+    assert other.counts()[JobState.WAITING] == 4
+
+
+def test_a_child_that_retention_took_before_it_was_noted_does_not_run_again(
+    stopped: Family, clock: FakeClock
+) -> None:
+    """Its report is in the outbox, and stands for it."""
+    job_id = fan_out(stopped, 1)
+    row = stopped.store.get_child_row(job_id, "1")
+    request = manifests.decode_row("1", row or b"").request
+    stopped.store.enqueue(attrs.evolve(request, keep=encode_keep(mq.Keep(count=0))))
+    run_child(stopped, stopped.child_id(job_id, 1))
+    assert stopped.store.get_job(stopped.child_id(job_id, 1)) is None
+    clock.advance(AGE_MS)
+    _, _, sweeper = duties(stopped.app, stopped.store)
+    sweeper.look()
+    assert stopped.store.get_job(stopped.child_id(job_id, 1)) is None
+    (child,) = stopped.flow.child_results(job_id).all()
+    assert (child.outcome, child.value) == ("completed", 7)
+
+
+def test_results_of_several_definitions_are_two_reads_a_page(
+    app: mq.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many children there are."""
+    kinds = [app.define(name, payload=int, result=int) for name in ("one", "two")]
+    parent = app.define("both", payload=int, result=int)
+    flow = app.flow("mixed", parent=parent, children=kinds)
+    job_id = parent.enqueue(1)
+    (claimed,) = app.store.claim(["default"], ["both"], TOKEN, 1_000).jobs
+    children = [kinds[at % 2].child(f"{at:03}", at) for at in range(150)]
+    app.store.write_manifest(job_id, TOKEN, manifests.manifest_of(flow, claimed, children), "fail")
+    app.store.ack_fanned_out(job_id, TOKEN)
+    exit_ = kinds[0].exit_codec.encode_success(5, 100)
+    app.store.record_child_results(
+        [ChildReport(job_id, child.key, "completed", exit_) for child in children]
+    )
+    results = flow.child_results(job_id)
+    calls: list[str] = []
+    repeat = app.store._caller.repeat
+
+    def counted_repeat(operation: Any) -> Any:
+        calls.append("call")
+        return repeat(operation)
+
+    monkeypatch.setattr(app.store._caller, "repeat", counted_repeat)
+    assert [child.value for child in results.all()] == [5] * 150
+    assert len(calls) == 4
 
 
 @pytest.mark.parametrize("broken", ["row", "store", "id", "request"])

@@ -181,6 +181,24 @@ def test_an_occurrence_that_is_too_late_makes_no_job(
     ]
 
 
+def test_of_missed_occurrences_the_first_that_is_not_too_late_is_made(
+    app: mq.App, clock: FakeClock, report: mq.Job[str, None]
+) -> None:
+    """Those before it are skipped, and no more."""
+    report.schedule("k", every="1h", payload="a", max_lateness="90m")
+    report.schedule("none", every="1h", payload="a", max_lateness=0)
+    clock.advance(5 * HOUR_MS + 60_000)
+    ticker = ticker_of(app.store)
+    ticker.look()
+    assert slots(app.store) == [START_MS + 4 * HOUR_MS]
+    assert found(app.store).next_run_at == START_MS + 6 * HOUR_MS
+    assert found(app.store, "none").next_run_at == START_MS + 6 * HOUR_MS
+    clock.set(START_MS + 8 * HOUR_MS)
+    ticker.look()
+    late = [START_MS + 7 * HOUR_MS, START_MS + 8 * HOUR_MS]
+    assert slots(app.store) == [START_MS + 4 * HOUR_MS, *late]
+
+
 @pytest.mark.parametrize("end", ["ack_completed", "ack_failed", "removed", "cancelled"])
 def test_an_overlap_is_skipped_until_the_last_job_has_finished(
     app: mq.App, clock: FakeClock, report: mq.Job[str, None], end: str
