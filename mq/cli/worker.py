@@ -58,6 +58,15 @@ LAST_MOMENTS_S = 3.0
     "--stalled-interval", type=DURATION, help="Look for expired locks this often.  [default: 30s]"
 )
 @click.option(
+    "--schedule-interval", type=DURATION, help="Look for due schedules this often.  [default: 15s]"
+)
+@click.option(
+    "--flow-interval", type=DURATION, help="Look after open children this often.  [default: 30s]"
+)
+@click.option(
+    "--history-interval", type=DURATION, help="Prune finished jobs this often.  [default: 60s]"
+)
+@click.option(
     "--max-stalled-count", type=int, help="A job that stalls more often is failed.  [default: 1]"
 )
 @click.option(
