@@ -12,7 +12,7 @@ from mq.store.base import StoreBase
 from mq.store.refusals import REFUSALS, refused
 from mq.validation import all_id_bytes, check_name
 
-STEER_BATCH = 50
+STEER_BATCH = 25
 """Jobs one script call cancels, retries, promotes or removes."""
 
 Verb = Literal["cancel_request", "retry", "promote", "remove"]
