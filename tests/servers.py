@@ -26,6 +26,7 @@ import attrs
 import redis
 from helpers import wait_until
 
+from mq.scripts import load_scripts
 from mq.server_binary import OLDEST_VERSION, ServerBinary, examine, package_files
 
 MEMORY = "memory"
@@ -225,6 +226,15 @@ def memory_server(backend: Backend) -> Server:
     return Server(backend, f"memory://test-{os.getpid()}-{next(_memory_names)}", None)
 
 
+def _teach(server: Server) -> None:
+    """Load the scripts a server lacks: tests that count commands come in any order."""
+    known = load_scripts().values()
+    there = server.client.script_exists(*(script.sha for script in known))
+    for script, found in zip(known, there, strict=True):
+        if not found:
+            server.client.script_load(script.text)
+
+
 class ServerPool:
     """The real servers of one test session: started when first asked for, stopped together."""
 
@@ -241,6 +251,7 @@ class ServerPool:
             known = None
         server = known[0] if known else self._start(backend, backend.binary)
         server.flush()
+        _teach(server)
         return server
 
     def process_of(self, server: Server) -> subprocess.Popen[bytes]:

@@ -243,8 +243,6 @@ def test_each_call_deals_with_a_bounded_number_of_jobs(
     real_store: Store, real_server: Server
 ) -> None:
     """Two calls a page: one finds, one acts; a dry run only finds."""
-    real_store.enqueue(job())
-    assert len(real_store.cancel_where(queue=QUEUE).ids) == 1  # a new server learns the scripts
     real_store.enqueue_many(job() for _ in range(4 * STEER_BATCH))
     for dry_run, calls in ((True, 4), (False, 8)):
         real_server.cli("CONFIG", "RESETSTAT")
