@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from mq.records import JobRecord, Request
 from mq.store import Store
@@ -45,3 +48,21 @@ def record(store: Store, job_id: str) -> JobRecord:
 def outcomes(store: Store, job_id: str) -> list[str]:
     """The ledger as the words of its outcomes."""
     return [entry.outcome.value for entry in store.get_attempts(job_id)]
+
+
+def act_before_repeats(
+    store: Store, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> list[object]:
+    """Do something whenever a call of the store is about to be sent again; what it came to."""
+    repeat, acted = store._caller.repeat, []
+
+    def interrupted(operation: Callable[[bool], Any]) -> Any:
+        def told(repeated: bool) -> Any:
+            if repeated:
+                acted.append(act())
+            return operation(repeated)
+
+        return repeat(told)
+
+    monkeypatch.setattr(store._caller, "repeat", interrupted)
+    return acted

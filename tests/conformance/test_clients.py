@@ -113,14 +113,6 @@ def test_a_wait_is_never_cut_short_by_the_socket(
 
 
 @pytest.fixture
-def proxy(real_server: Server) -> Iterator[Proxy]:
-    """TCP in front of each real server."""
-    opened = Proxy(real_server.url.removeprefix("unix://"))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def accounts(real_server: Server) -> Iterator[None]:
     """A password for everybody, and a user of the same one."""
     real_server.cli("ACL", "SETUSER", "bob@x", "on", f">{SECRET}", "~*", "&*", "+@all")

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, job, take
+from conformance.build import LOCK_MS, NAME, QUEUE, TOKEN, act_before_repeats, job, take
 from proxy import Fault, Proxy
 from servers import Server
 from transitions.invariants import violations
@@ -156,14 +156,6 @@ STEERED: dict[str, Verb] = {
     ),
 }  # fmt: skip
 """What is asked of jobs that are there already, and what a dedup key decides."""
-
-
-@pytest.fixture
-def proxy(real_server: Server) -> Iterator[Proxy]:
-    """A proxy in front of each real server."""
-    opened = Proxy(real_server.url.removeprefix("unix://"))
-    yield opened
-    opened.close()
 
 
 def _store(url: str, prefix: str, clock: FakeClock) -> Store:
@@ -542,17 +534,7 @@ def meanwhile(
         prepare(faulty)
         other = Store(real_server.url, prefix="faulty", clock=clock)
         opened.extend((faulty, other))
-        repeat, acted = faulty._caller.repeat, []
-
-        def interrupted(operation: Callable[[bool], Any]) -> Any:
-            def told(repeated: bool) -> Any:
-                if repeated:
-                    acted.append(act(other))
-                return operation(repeated)
-
-            return repeat(told)
-
-        monkeypatch.setattr(faulty._caller, "repeat", interrupted)
+        acted = act_before_repeats(faulty, lambda: act(other), monkeypatch)
         proxy.swallow_next_reply("close")
         answer = verb(faulty)
         assert (proxy.swallowed, len(acted)) == (1, 1)

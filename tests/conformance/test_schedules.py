@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
 import pytest
-from conformance.build import NAME, QUEUE, TOKEN, job, record, take
+from conformance.build import NAME, QUEUE, TOKEN, act_before_repeats, job, record, take
 from proxy import Fault, Proxy
 from servers import Server
 from transitions.invariants import violations
@@ -669,14 +669,6 @@ def test_what_can_name_no_schedule_is_refused(store: Store, wrong: Any) -> None:
 # Lost replies
 
 
-@pytest.fixture
-def proxy(real_server: Server) -> Iterator[Proxy]:
-    """A proxy in front of each real server."""
-    opened = Proxy(real_server.url.removeprefix("unix://"))
-    yield opened
-    opened.close()
-
-
 def seeded(server: Server, prefix: str, clock: FakeClock) -> Store:
     """A store with schedules that are due and one that is paused, and all its scripts loaded."""
     store = Store(server.url, prefix=prefix, clock=clock)
@@ -805,17 +797,7 @@ def test_what_happened_before_the_call_was_sent_again_stands(
     """The call is told what its first way has done, and does not do it twice."""
     verb, act, answer, look, left = MEANWHILE[story]
     other, faulty = seeded(real_server, "faulty", clock), behind(proxy, clock)
-    repeat, acted = faulty._caller.repeat, []
-
-    def interrupted(operation: Callable[[bool], Any]) -> Any:
-        def told(repeated: bool) -> Any:
-            if repeated:
-                acted.append(act(other))
-            return operation(repeated)
-
-        return repeat(told)
-
-    monkeypatch.setattr(faulty._caller, "repeat", interrupted)
+    acted = act_before_repeats(faulty, lambda: act(other), monkeypatch)
     proxy.swallow_next_reply("close")
     assert verb(faulty) == answer
     assert (proxy.swallowed, len(acted)) == (1, 1)
